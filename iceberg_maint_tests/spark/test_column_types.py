@@ -105,6 +105,7 @@ def test_rewrite_of_variant_and_unknown_columns_keeps_every_value(workshop: Work
     assert workshop.sql(query).collect() == before
 
 
+@pytest.mark.variant
 def test_table_with_nested_columns_that_nothing_reads_keeps_its_housekeeping(
     workshop: Workshop, tmp_path: Path
 ) -> None:

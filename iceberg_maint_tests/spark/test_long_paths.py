@@ -18,6 +18,7 @@ from iceberg_maint_tests.support.spark.workshop import workshop_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("strategy", [RewriteStrategy.NATIVE, RewriteStrategy.COLUMNAR])
 def test_partition_whose_path_is_too_long_is_unsupported_alone(
     spark: SparkSession, lake_dir: Path, strategy: RewriteStrategy

@@ -164,6 +164,7 @@ def file_counts(outcome: BatchOutcome) -> dict[str, int]:
     return {name: count for name, count in outcome.counts.items() if name != "base_to_swap_ms"}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("make", "after"),
     [
@@ -205,6 +206,7 @@ def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_a
     assert case.ledger.work.open_attempts(case.uuid) == ()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("make", [sorted_with_lineage, columnar])
 def test_files_are_adopted_only_if_they_hold_what_their_proof_says(
     shop: Workshop, make: Callable[[Workshop], Case]

@@ -44,6 +44,7 @@ def test_verify_commit_of_the_engine_is_proved_with_its_stored_fingerprint(lake:
     assert found.after.fingerprint.rows == 3
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("version", [2, 3])
 def test_verify_applies_the_deletes_of_the_parent(lake: Lake, version: int) -> None:
     name = lake.table([A, B], [C], version=version, properties={"write.delete.mode": "merge-on-read"})
@@ -57,6 +58,7 @@ def test_verify_applies_the_deletes_of_the_parent(lake: Lake, version: int) -> N
     assert found.after.fingerprint.rows == 2
 
 
+@pytest.mark.variant
 def test_verify_of_deletes_newer_than_the_plan_is_proved_without_the_stored_fingerprint(lake: Lake) -> None:
     name = lake.table([A, B], [C])
     rewrite = lake.by_hand(name, [A, B, C])
@@ -106,6 +108,7 @@ def test_verify_of_one_value_changed_on_v3_is_different(
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (3, 3)
 
 
+@pytest.mark.variant
 def test_verify_of_rows_brought_back_is_different(lake: Lake) -> None:
     """A delete newer than the plan, dropped by the commit: the row it deleted is back."""
     name = lake.table([A, B], [C])

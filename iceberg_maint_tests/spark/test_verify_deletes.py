@@ -58,6 +58,7 @@ def sick(request: pytest.FixtureRequest, lake: Lake) -> Sick:
     return Sick(lake, request.param)
 
 
+@pytest.mark.variant
 def test_verify_of_a_right_conversion_is_proved_by_the_positions_it_stored(sick: Sick) -> None:
     before = sick.lake.writers.rows(sick.name)
     found = sick.convert(sick.right)
@@ -100,6 +101,7 @@ def test_verify_of_positions_that_were_not_the_proved_ones_is_different(lake: La
     assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
 
 
+@pytest.mark.variant
 def test_verify_applies_the_position_deletes_of_both_sides(sick: Sick) -> None:
     """D is deleted by position already: a vector holds both, position delete files add up."""
     if sick.load().operations().current().formatVersion() == 2:
@@ -113,12 +115,14 @@ def test_verify_applies_the_position_deletes_of_both_sides(sick: Sick) -> None:
     assert found.after.fingerprint.rows == 3
 
 
+@pytest.mark.variant
 def test_verify_of_a_vector_that_forgets_older_positions_is_different(lake: Lake) -> None:
     sick = Sick(lake, 3)
     lake.writers.sql(f"delete from {sick.name} where id = 4")
     assert sick.convert(sick.right).status is VerificationStatus.DIFFERENT
 
 
+@pytest.mark.variant
 def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_different(lake: Lake) -> None:
     """As if it had been taken for a delete of one partition only."""
     name = lake.table(partitioned_by="v", columns="id int, v string")

@@ -62,6 +62,7 @@ def now_ms(keeper: Keeper, name: str) -> int:
     return keeper.state(name).last_updated_ms
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("days", [30, -30])
 def test_machine_a_month_off_the_ledger_expires_nothing(
     keeper: Keeper, young: tuple[str, Any], days: int
@@ -122,6 +123,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     assert keeper.run(name, EXPIRE, days=1, force=True).outcome is OutcomeStatus.IMPROVED
 
 
+@pytest.mark.variant
 def test_clocks_that_agree_on_a_month_later_expire_what_is_old(
     keeper: Keeper, young: tuple[str, Any]
 ) -> None:

@@ -92,16 +92,15 @@ def passes(writers: Writers, case: Case) -> Any:
 # rewrites that have applied equality deletes
 
 
-@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("other_old_file", "append_after", "drops", "resurrects"),
     [
         (False, True, False, True),
         # Iceberg looks no further than the manifests of the delete files that it is told to drop.
-        (False, True, True, False),
-        (False, False, True, False),
-        (True, True, False, False),
-        (True, False, False, False),
+        pytest.param(False, True, True, False, marks=pytest.mark.variant),
+        pytest.param(False, False, True, False, marks=pytest.mark.variant),
+        pytest.param(True, True, False, False, marks=pytest.mark.variant),
+        pytest.param(True, False, False, False, marks=pytest.mark.variant),
     ],
 )
 def test_rewrite_under_deletes_never_drops_a_newer_one(
@@ -143,6 +142,7 @@ def test_rewrite_under_deletes_meets_a_foreign_replace_of_a_newer_one(writers: W
     in_both_ways(writers, case, Rule.FOREIGN_REPLACE, [2, 3])
 
 
+@pytest.mark.variant
 def test_rewrite_under_deletes_moves_no_row_into_a_newer_ones_scope(writers: Writers) -> None:
     def case() -> tuple[str, Rewrite]:
         name = new_name()

@@ -137,6 +137,7 @@ def test_source_removed_and_registered_in_one_commit_is_stale(writers: Writers) 
     in_both_ways(writers, case, damaged=[1, 3, 4])
 
 
+@pytest.mark.variant
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("drops", [False, True])
 def test_source_registered_again_above_an_applied_equality_delete_is_stale(

@@ -108,6 +108,7 @@ def test_what_is_pending_is_published_after_the_run_that_waited(
     assert says in one_line(refused.value)
 
 
+@pytest.mark.variant
 def test_staged_append_is_published_after_a_rewrite(workshop: Workshop) -> None:
     name, table = small_files(workshop)
     publish = append(workshop, table)

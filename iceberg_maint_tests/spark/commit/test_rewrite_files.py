@@ -107,6 +107,7 @@ def test_commit_takes_deletes_of_the_sources_with_it(writers: Writers, version: 
     assert writers.load(name).currentSnapshot().summary().get("total-delete-files") == "1"
 
 
+@pytest.mark.variant
 def test_commit_keeps_position_deletes_of_the_partition(writers: Writers) -> None:
     name = f"lake.commit.t{next(_names)}"
     table = writers.create(name)
@@ -203,6 +204,7 @@ def test_commit_of_files_that_others_rewrote_is_stale(writers: Writers) -> None:
     assert ids(writers, name) == [1, 2, 3]
 
 
+@pytest.mark.variant
 def test_commit_of_next_batch_of_the_same_plan_passes(writers: Writers) -> None:
     name = f"lake.commit.t{next(_names)}"
     table = writers.create(name, version=3, properties={"write.delete.mode": "merge-on-read"})
@@ -232,6 +234,7 @@ def test_commit_after_schema_evolution_is_stale(writers: Writers, statement: str
     assert ids(writers, name) == [1, 2, 3]
 
 
+@pytest.mark.variant
 def test_commit_into_own_spec_after_spec_evolution_passes(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers)
     writers.sql(f"alter table {name} add partition field bucket(4, id)")
@@ -239,6 +242,7 @@ def test_commit_into_own_spec_after_spec_evolution_passes(writers: Writers) -> N
     assert ids(writers, name) == [1, 2, 3]
 
 
+@pytest.mark.variant
 def test_commit_after_format_upgrade_is_stale(writers: Writers) -> None:
     name, _, rewrite = rewrite_of_all(writers, version=1)
     writers.sql(f"alter table {name} set tblproperties ('format-version'='2')")
@@ -248,6 +252,7 @@ def test_commit_after_format_upgrade_is_stale(writers: Writers) -> None:
     assert ids(writers, name) == [1, 2, 3]
 
 
+@pytest.mark.variant
 def test_commit_to_upgraded_table_of_v1_files_passes(writers: Writers) -> None:
     name, table, _ = rewrite_of_all(writers, version=1)
     writers.sql(f"alter table {name} set tblproperties ('format-version'='2')")

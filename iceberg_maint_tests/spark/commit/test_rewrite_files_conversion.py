@@ -173,6 +173,7 @@ def test_conversion_of_a_file_others_rewrote_is_stale(writers: Writers, version:
     assert ids(writers, name) == [2, 4]
 
 
+@pytest.mark.variant
 def test_conversion_of_deletes_others_converted_is_stale(writers: Writers) -> None:
     name, _, conversion = conversion_of_all(writers)
     other = prepare_conversion(
@@ -215,6 +216,7 @@ def test_conversion_planned_on_a_snapshot_that_was_rolled_back_is_stale(writers:
     assert ids(writers, name) == [1, 1, 2, 3, 4]
 
 
+@pytest.mark.variant
 def test_conversion_planned_on_a_snapshot_that_expired_is_stale(writers: Writers) -> None:
     name, table, conversion = conversion_of_all(writers)
     writers.append(table, [A])

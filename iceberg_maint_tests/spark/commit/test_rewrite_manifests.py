@@ -235,6 +235,7 @@ def test_gate_lets_no_regrouping_pass_that_changes_an_entry(
     assert "entries" in refused(keeper, workshop, name, replace(READER, live_entries=live_entries))
 
 
+@pytest.mark.variant
 def test_gate_lets_no_regrouping_pass_into_another_spec(keeper: Keeper, workshop: Workshop) -> None:
     name, _ = scattered(workshop, 2)
 
@@ -246,6 +247,7 @@ def test_gate_lets_no_regrouping_pass_into_another_spec(keeper: Keeper, workshop
     assert "manifests" in refused(keeper, workshop, name, READER, check)
 
 
+@pytest.mark.variant
 def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, workshop: Workshop) -> None:
     class Entries(list[LiveEntry]):
         """A list whose end can be seen."""
@@ -286,6 +288,7 @@ MORE_VALUES = {
 }
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("values", [VALUES, MORE_VALUES], ids=["first", "more"])
 def test_runs_start_at_values_of_every_type(
     keeper: Keeper, workshop: Workshop, values: dict[str, str]

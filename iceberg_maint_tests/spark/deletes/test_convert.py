@@ -118,6 +118,7 @@ def test_convert_of_a_table_that_became_v3_takes_older_position_deletes_into_its
     assert len(shop.rows(name)) == 6
 
 
+@pytest.mark.variant
 def test_convert_of_an_evolved_table_keeps_every_delete_file_with_its_data_file(shop: Workshop) -> None:
     name = shop.new_name("cleaning")
     table = shop.writers.create(name, version=2)
@@ -160,6 +161,7 @@ def test_convert_of_deletes_that_match_no_row_writes_no_file_and_drops_them(shop
     assert equality_deletes(shop, name) == 0
 
 
+@pytest.mark.variant
 def test_convert_keeps_deletes_that_the_plan_does_not_drop(shop: Workshop) -> None:
     name = upserted(shop, 2)
     clean(shop, name, CONVERT, drop=False)

@@ -65,6 +65,7 @@ def test_older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_s
     assert (written.proof.removed_records, written.proof.output_records) == (1, 4)
 
 
+@pytest.mark.variant
 def test_cycles_of_upserts_leave_one_delete_file_for_each_data_file(shop: Workshop) -> None:
     name, a, b = two_files(shop)
     for cycle in range(3):
@@ -171,6 +172,7 @@ def test_older_file_that_another_writer_has_replaced_is_stale(shop: Workshop) ->
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.STALE)
 
 
+@pytest.mark.variant
 def test_older_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
     def then(name: str, _a: str, older: Any) -> None:
         java = shop.writers.load(name)

@@ -56,6 +56,7 @@ def test_rewrite_of_the_stated_data_file_is_refused(shop: Workshop, strategy: Re
     assert refusal(shop, batch, strategy) == text(name, delete, second, first)
 
 
+@pytest.mark.variant
 def test_rewrite_of_true_deletes_is_not_refused(shop: Workshop) -> None:
     name = table(shop, range(10), range(10, 20))
     first, second = paths(shop, name)

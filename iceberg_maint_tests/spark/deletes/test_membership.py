@@ -215,6 +215,7 @@ def test_deletes_apply_to_their_own_partition(spark: SparkSession, preflight: Pr
     assert lake.dropped() == {0, 11, 22}
 
 
+@pytest.mark.variant
 def test_keys_contradicting_their_partition_delete_nothing(spark: SparkSession) -> None:
     lake = Lake(spark, "id int, p string, n int", by="p")
     for start, p in ((0, "a"), (10, "b")):

@@ -139,6 +139,7 @@ def test_partition_scoped_delete_that_marks_an_older_file_stays_as_that_files(sh
     assert deletes_of(shop, name) == {b: Counter({POSITIONS: 1})}
 
 
+@pytest.mark.variant
 def test_position_deletes_of_an_upgraded_table_become_deletion_vectors(shop: Workshop) -> None:
     name = table(shop, range(10), range(10, 20), range(20, 30))
     a, b, c = paths(shop, name)

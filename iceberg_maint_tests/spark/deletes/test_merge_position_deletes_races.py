@@ -49,6 +49,7 @@ def raced(shop: Workshop, name: str, then: Any) -> tuple[CommitResult, list[tupl
     return result, before
 
 
+@pytest.mark.variant
 def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) -> None:
     name, a, _ = twice_marked(shop)
 

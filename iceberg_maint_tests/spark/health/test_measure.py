@@ -117,6 +117,7 @@ def test_health_of_every_partition_type_and_null_has_the_same_keys(
     )
 
 
+@pytest.mark.variant
 def test_health_of_position_deletes_and_equality_deletes(writers: Writers, measured: Callable) -> None:
     name = new_name()
     table = writers.create(name, partitioned_by="v")
@@ -316,6 +317,7 @@ def test_health_of_entries_made_by_hand(lake_dir: Path, measured: Callable) -> N
     assert (first.last_change_ms, second.min_data_sequence_number) == (9000, 4)
 
 
+@pytest.mark.variant
 def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
     spark: SparkSession, catalog: PyIcebergCatalog, lake_dir: Path
 ) -> None:
@@ -373,8 +375,10 @@ def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
     assert a.unsorted_files == 27
 
 
-@pytest.mark.drawn(1)
-@pytest.mark.parametrize(("version", "seed"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize(
+    ("version", "seed"),
+    [pytest.param(1, 0, marks=pytest.mark.variant), (2, 0), pytest.param(3, 1, marks=pytest.mark.variant)],
+)
 def test_health_of_drawn_tables_is_the_same_from_both_sources(
     version: int, seed: int, lake_dir: Path, measured: Callable
 ) -> None:

@@ -67,6 +67,7 @@ def test_rewrite_v3_keeps_the_lineage_of_every_row(shop: Workshop) -> None:
     assert len({row[-2] for row in before}) == 27
 
 
+@pytest.mark.variant
 def test_rewrite_v3_row_whose_lineage_got_lost_is_seen_by_the_proof(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_rewrite_table_upgraded_to_v3_and_not_written_since_has_no_lineage_yet(s
     assert len({row[-2] for row in shop.lineage(name)}) == 27
 
 
+@pytest.mark.variant
 def test_rewrite_all_rows_deleted_by_positions_is_a_commit_that_only_removes(shop: Workshop) -> None:
     name = shop.new_name("native")
     table = shop.writers.create(name, version=2)

@@ -73,6 +73,7 @@ def texts(shop: Workshop, name: str) -> list[list[str]]:
     )
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("version", [2, 3])
 def test_rewrite_all_types_keeps_every_value(shop: Workshop, version: int) -> None:
     name = shop.new_name("native")
@@ -91,6 +92,7 @@ def test_rewrite_all_types_keeps_every_value(shop: Workshop, version: int) -> No
     assert texts(shop, name) == generic
 
 
+@pytest.mark.variant
 def test_rewrite_after_rename_add_drop_and_promotion_reads_by_field_id(shop: Workshop) -> None:
     name = evolved_table(shop, version=2)
     shop.sql(f"insert into {name} values (2, 'y', 2.5, 4.25, named_struct('x', 2, 'y', 3), 'new')")

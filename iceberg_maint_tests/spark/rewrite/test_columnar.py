@@ -118,6 +118,7 @@ def test_columnar_all_types_has_the_values_and_the_statistics_of_native(shop: Wo
     assert contents(rewritten(shop, name)) == contents(native)
 
 
+@pytest.mark.variant
 def test_columnar_evolved_schema_is_read_by_field_id(shop: Workshop) -> None:
     name = evolved_table(shop, version=3)
     shop.sql(f"insert into {name} values (2, 'y', 2.5, 4.25, named_struct('x', 2, 'y', 3), 'new')")
@@ -193,6 +194,7 @@ def time_table(shop: Workshop) -> str:
     return name
 
 
+@pytest.mark.variant
 def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Workshop) -> None:
     name = time_table(shop)
     before, by_pyiceberg = texts(shop, name), pyiceberg_rows(name, shop)
@@ -318,6 +320,7 @@ def test_output_that_differs_from_its_input_fails_the_proof_and_commits_nothing(
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 
+@pytest.mark.variant
 def test_record_of_a_batch_that_its_plan_gives_to_native_says_why(shop: Workshop) -> None:
     name = sick_table(shop, 2)
     shop.sql(f"alter table {name} set tblproperties ('write.parquet.page-version'='v2')")
@@ -355,6 +358,7 @@ def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
     assert shop.commit(batch, written).status is CommitStatus.COMMITTED
 
 
+@pytest.mark.variant
 def test_batch_planned_as_columnar_is_native_once_the_policy_says_so(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ def add_by_pyiceberg(shop: Workshop, name: str, folder: Path) -> None:
     shop.sql(f"refresh table {name}")
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("importer", ["spark", "pyiceberg"])
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("column", "zone"), [("timestamp", "UTC"), ("timestamp_ntz", None)])

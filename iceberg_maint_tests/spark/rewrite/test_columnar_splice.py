@@ -115,6 +115,7 @@ def test_kept_row_groups_of_icebergs_writer_have_the_same_rows_and_ranges(
     assert duckdb.sql(count.format([kept.path])).fetchall() == duckdb.sql(count.format(of_inputs)).fetchall()
 
 
+@pytest.mark.variant
 def test_metrics_of_a_spliced_file_equal_those_of_an_encoded_one(
     task: RewriteTask, spliced: RewriteResult
 ) -> None:

@@ -187,12 +187,17 @@ def test_batch_without_position_deletes_states_its_values(
 @pytest.mark.parametrize(
     ("kind", "value", "rows"),
     [
-        ("array<bigint>", "array_repeat(7L, 2500000)", 2),
-        ("string", "repeat('x', 10000)", 10_000),
-        ("struct<t: string>", "named_struct('t', repeat('x', 10000))", 10_000),
-        ("string", "concat('x', id)", 10_000),
+        pytest.param("array<bigint>", "array_repeat(7L, 2500000)", 2, id="list", marks=pytest.mark.variant),
+        pytest.param("string", "repeat('x', 10000)", 10_000, id="text"),
+        pytest.param(
+            "struct<t: string>",
+            "named_struct('t', repeat('x', 10000))",
+            10_000,
+            id="nested text",
+            marks=pytest.mark.variant,
+        ),
+        pytest.param("string", "concat('x', id)", 10_000, id="short texts"),
     ],
-    ids=["list", "text", "nested text", "short texts"],
 )
 def test_small_files_of_large_rows_are_decoded_by_spark(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str, value: str, rows: int
@@ -247,6 +252,7 @@ def _imported(shop: Workshop, name: str, folder: Path) -> None:
     shop.sql(f"insert into {name} values (1, 'x', null, 7)")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("make", [_evolved, _imported])
 def test_driver_and_workers_write_the_same_bytes(
     shop: Workshop,

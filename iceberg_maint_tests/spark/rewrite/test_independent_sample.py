@@ -81,6 +81,7 @@ def test_live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader(
     assert sampled(shop, sick_table(shop, version, by="")) == text
 
 
+@pytest.mark.variant
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_of_one_file_of_many_partitions_are_sampled(shop: Workshop, version: int) -> None:
@@ -114,6 +115,7 @@ def test_rows_of_an_evolved_schema_are_sampled_by_field_id_and_with_defaults(sho
     assert {r[0] for r in shop.sql(f"select seven from {name}").collect()} == {7, 8}
 
 
+@pytest.mark.variant
 def test_struct_of_which_a_file_has_no_field_is_sampled(shop: Workshop) -> None:
     name = shop.new_name("native")
     shop.sql(
@@ -233,6 +235,7 @@ def test_position_deletes_of_unknown_count_leave_the_first_row_group(shop: Works
     assert groups_of(shop, table_of_row_groups(shop, 2)) == {0}
 
 
+@pytest.mark.variant
 def test_row_group_behind_too_many_rows_is_not_decoded(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +264,7 @@ def test_long_position_delete_files_are_not_read(shop: Workshop, monkeypatch: py
     assert text == "not compared: more than 0 rows of position delete files apply to an input file"
 
 
+@pytest.mark.variant
 def test_batch_is_sampled_alike_in_each_attempt(shop: Workshop) -> None:
     batch = planned(shop, sick_table(shop, 3, by="cat, bucket(2, id)"))
     texts = [shop.engine.write(batch, ALL).proof.sample or "" for _ in range(2)]

@@ -211,6 +211,7 @@ def gains(group: Group, sizes: Mapping[str, int], limits: SizeLimits, deleted: f
     return fewer or splits or bool(group.paths & deleted)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("by", list(BY), ids=["unpartitioned", "identity", "bucket"])
 @pytest.mark.parametrize("version", [2, 3])
 def test_groups_equal_icebergs_where_they_gain(lake: Lake, version: int, by: str) -> None:
@@ -307,41 +308,42 @@ def test_files_under_equality_deletes_are_grouped_as_icebergs_unless_keys_cannot
     assert leftovers == [Leftover("__all__", Reason.UNSUPPORTED_KEY, 12, 120)]
 
 
-def test_deletes_that_apply_are_those_of_icebergs_scan(lake: Lake) -> None:
+@pytest.mark.parametrize("by", list(BY), ids=["unpartitioned", "identity", "bucket"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_that_apply_are_those_of_icebergs_scan(lake: Lake, version: int, by: str) -> None:
     """The scope rules of `core.planning.file_groups` against Iceberg's `DeleteFileIndex`, and the number of the
     commit that added a file against the manifest's."""
-    choose = random.Random(7)
-    for version, by in itertools.product((2, 3), BY):
-        name = random_table(lake, choose, version, by)
-        table = lake.writers.load(name)
-        place = BY[by]
-        ids = [[1], [2]]
-        for i in range(3):
-            commit(
-                table,
-                [data_file(lake, table, f"file:/{name}/late{i}", 10, 10, place(choose), 0)],
-                [
-                    delete_file(
-                        lake, table, f"file:/{name}/e{i}", 1, place(choose), of=None, ids=choose.choice(ids)
-                    )
-                ],
-            )
-        state = lake.catalog.pin(TableId.parse(name))
-        keys = lake.catalog.measure(state, RewriteDataFilesPolicy()).partitions
-        found = candidates(state.specs, lake.catalog.live_files(state, keys))
-        ours = {
-            c.file.path: (
-                {d.path for d in (*c.position_deletes, *c.equality_deletes)},
-                c.file.file_sequence_number,
-            )
-            for some in found.values()
-            for c in some
-        }
-        theirs = {
-            str(t.file().location()): (
-                {str(d.location()) for d in t.deletes()},
-                int(t.file().fileSequenceNumber()),
-            )
-            for t in lake.writers.tasks(table)
-        }
-        assert ours == theirs
+    choose = random.Random(f"{version}-{by}")
+    name = random_table(lake, choose, version, by)
+    table = lake.writers.load(name)
+    place = BY[by]
+    ids = [[1], [2]]
+    for i in range(3):
+        commit(
+            table,
+            [data_file(lake, table, f"file:/{name}/late{i}", 10, 10, place(choose), 0)],
+            [
+                delete_file(
+                    lake, table, f"file:/{name}/e{i}", 1, place(choose), of=None, ids=choose.choice(ids)
+                )
+            ],
+        )
+    state = lake.catalog.pin(TableId.parse(name))
+    keys = lake.catalog.measure(state, RewriteDataFilesPolicy()).partitions
+    found = candidates(state.specs, lake.catalog.live_files(state, keys))
+    ours = {
+        c.file.path: (
+            {d.path for d in (*c.position_deletes, *c.equality_deletes)},
+            c.file.file_sequence_number,
+        )
+        for some in found.values()
+        for c in some
+    }
+    theirs = {
+        str(t.file().location()): (
+            {str(d.location()) for d in t.deletes()},
+            int(t.file().fileSequenceNumber()),
+        )
+        for t in lake.writers.tasks(table)
+    }
+    assert ours == theirs

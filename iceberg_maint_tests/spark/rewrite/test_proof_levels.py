@@ -70,7 +70,7 @@ def passes(shop: Workshop, name: str, policy: Policy) -> bool:
     return False
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("version", "fault", "column", "row"),
     [

@@ -40,7 +40,7 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
 
 
 def drifted_table(shop: Workshop, version: int, order: str = "id") -> str:
-    """Sorted by `order`, then appended to ten times over the whole range; some rows deleted."""
+    """Ten files, each over the whole range and sorted by `order`; some rows deleted."""
     name = shop.new_name("sorted")
     shop.sql(
         f"create table {name} (id bigint, x int, word string) using iceberg tblproperties "
@@ -50,11 +50,12 @@ def drifted_table(shop: Workshop, version: int, order: str = "id") -> str:
     first = shop.bridge.iceberg.NullOrder.NULLS_FIRST
     if order:
         table.replaceSortOrder().asc(shop.bridge.iceberg.expressions.Expressions.ref(order), first).commit()
-    for part in range(DRIFTED):
-        shop.sql(
-            f"insert into {name} select /*+ coalesce(1) */ if(id % 100 = 7, null, id), "
-            f"cast(hash(id) % 1000 as int), 'w' || cast(id as string) from range({ROWS}) where id % {DRIFTED} = {part}"
-        )
+    # A task writes a file: one commit in place of ten.
+    shop.sql(
+        f"insert into {name} select if(n % 100 = 7, null, n), cast(hash(n) % 1000 as int), 'w' || cast(n as string) "
+        f"from (select id % {ROWS // DRIFTED} * {DRIFTED} + id div {ROWS // DRIFTED} as n "
+        f"from range(0, {ROWS}, 1, {DRIFTED}))"
+    )
     shop.sql(f"delete from {name} where id in (1, 2, 11)")
     return name
 

@@ -63,6 +63,7 @@ def test_true_statistics_of_every_type_that_spark_reads_are_compared(shop: Works
     assert (written.note, len(written.files)) == ("", 1)
 
 
+@pytest.mark.variant
 def test_statistics_by_metrics_modes_are_compared(shop: Workshop) -> None:
     modes = {
         "write.metadata.metrics.default": "counts",
@@ -73,6 +74,7 @@ def test_statistics_by_metrics_modes_are_compared(shop: Workshop) -> None:
     assert written_rows(shop, table_of_types(shop, 2, **modes)).note == ""
 
 
+@pytest.mark.variant
 def test_columns_whose_names_are_stored_in_another_form_are_compared(shop: Workshop) -> None:
     name = shop.new_name("statistics")
     columns = (

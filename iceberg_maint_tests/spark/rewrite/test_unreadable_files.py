@@ -92,7 +92,7 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
     )
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("kind", "values", "cause"),
     [

@@ -101,6 +101,7 @@ def test_rewrite_after_swapped_names_an_evolved_spec_and_an_upgrade_keeps_the_ro
     assert {(low.year, other) for low, other in ranges.collect()} == {(2024, None)}
 
 
+@pytest.mark.variant
 def test_convert_equality_deletes_by_swapped_names_deletes_the_same_rows(shop: Workshop) -> None:
     name = partitioned(shop, "bucket(1, p)")
     keys = [{"p": "p0", "q": "q0"}, {"p": "p1", "q": "q9"}]

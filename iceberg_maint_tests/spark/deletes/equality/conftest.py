@@ -66,7 +66,7 @@ EVERY_WAY = [
     for route in (Route.CONVERT, Route.REWRITE)
     for strategy in (RewriteStrategy.NATIVE, RewriteStrategy.COLUMNAR)
 ]
-# Each version, route and strategy once is what `make test` has time for; `make qualify SUITE=program` goes every way.
+# Each version, route and strategy once is what the variants have time for; `make qualify SUITE=program` goes every way.
 TWO_WAYS = [(3, Route.CONVERT, RewriteStrategy.COLUMNAR), (2, Route.REWRITE, RewriteStrategy.NATIVE)]
 WAYS = EVERY_WAY if "ICEBERG_MAINT_TEST_STEPS" in os.environ else TWO_WAYS
 

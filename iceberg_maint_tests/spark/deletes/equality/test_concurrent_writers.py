@@ -48,6 +48,7 @@ def test_concurrent_append_is_kept_even_of_a_deleted_key(way: Way) -> None:
     assert twin.tags() == [2, 3, 5, 6, 7, 8]
 
 
+@pytest.mark.variant
 def test_concurrent_upsert_is_kept_with_its_delete(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.upsert(["k"], {"k": 1}, {"k": 2}))

@@ -142,6 +142,7 @@ def test_partition_scoped_deletes_reach_their_partition_and_spec_only(way: Way) 
     assert twin.tags() == [1, 3, 5, 7]
 
 
+@pytest.mark.variant
 def test_deletes_of_a_spec_whose_only_field_is_void_are_global(way: Way) -> None:
     """Format v1 keeps a removed partition field as `void`; such a spec counts as unpartitioned."""
     twin = way.create("tag int, k int, p int", version=1, partitioned_by="p")
@@ -236,6 +237,7 @@ def test_branches_other_than_main_are_left_alone(way: Way) -> None:
     assert sorted(twin.read(first).lineage) == [1, 2, 3]
 
 
+@pytest.mark.variant
 def test_deletes_of_partitions_not_asked_for_stay(way: Way) -> None:
     twin = way.create("tag int, k int, p int", partitioned_by="p")
     twin.append(*({"k": k, "p": p} for k in (1, 2) for p in (1, 2)))

@@ -99,6 +99,7 @@ def test_small_files_first_cycle_after_cycle(maintainer: Maintainer, version: in
         upserts(twin, "a", 2)
 
 
+@pytest.mark.variant
 def test_small_files_first_under_deletes_of_an_unpartitioned_spec(
     maintainer: Maintainer, version: int
 ) -> None:
@@ -147,6 +148,7 @@ def at_batch(number: int, write: Callable[[], object]) -> Callable[[Batch], None
     return between
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("write", ["delete", "append", "upsert", "positions"])
 def test_writer_between_the_steps_loses_nothing(
