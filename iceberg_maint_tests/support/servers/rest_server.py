@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(server: RestServer) -> Iterator[str]:
     """Runs the server for the time of the block; gives its address."""
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield server.url

@@ -32,7 +32,7 @@ def rest_catalog(bridge: Bridge, folder: Path) -> Iterator[tuple[RestCatalog, Ca
     """The tables of the session's catalog `lake` in `folder` by REST: the server, and what loads a table."""
     handlers = RestCatalog(bridge, folder)
     server = Server(0, handlers)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     client = bridge.iceberg.rest.RESTCatalog()
     client.setConf(bridge.spark.sparkContext._jsc.hadoopConfiguration())
