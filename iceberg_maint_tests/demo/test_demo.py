@@ -14,8 +14,13 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.demo.store import ORPHANS
 from iceberg_maint.demo.tables import SMALL
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.together("programs"), pytest.mark.long(280)]
-
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.together("programs"),
+    pytest.mark.long(280),
+    pytest.mark.variant,  # `make run` does the same with the whole lake
+]
 
 RELEASED = 27
 """Metadata files of `weather_by_day` that only expired snapshots referenced."""

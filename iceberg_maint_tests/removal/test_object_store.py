@@ -210,6 +210,7 @@ class ObjectPasses(Passes):
 
 
 @pytest.mark.parametrize("world", ["boto3"], indirect=True)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("minutes_an_hour", [1, -1])
 def test_store_whose_clock_drifts_removes_nothing_until_it_is_right(
     world: World, minutes_an_hour: int
