@@ -78,7 +78,7 @@ class HangingLake:
             TableFiles(folder / name, schema, [PartitionSpec()]).register(self.database, f"db.{name}")
         self.configure()
 
-    def configure(self, more: str = "", catalogs: Sequence[str] = (), read_timeout_seconds: int = 15) -> None:
+    def configure(self, more: str = "", catalogs: Sequence[str] = (), read_timeout_seconds: int = 4) -> None:
         lake = (
             f"lake: {{type: jdbc, uri: 'sqlite:///{self.database}', warehouse: 'file://{self.folder}', "
             f"read_timeout_seconds: {read_timeout_seconds}}}"
@@ -147,13 +147,14 @@ def test_metadata_file_that_hangs_holds_no_other_table_of_observe_and_its_health
     assert [("error" in t) for t in tables] == [False, True, False, False]
     assert tables[1]["error"]["code"] == "ICM-179"
     assert tables[1]["error"]["message"] == (
-        "lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds (catalogs.lake.read_timeout_seconds). "
+        "lake.db.b: catalog 'lake' or the store of the table gave no answer within 4 seconds (catalogs.lake.read_timeout_seconds). "
         "What is known of it stays as it is."
     )
     assert (code, lake.measured("b")) == (1, before)
     assert "ICM-179 lake.db.b" in err
 
 
+@pytest.mark.variant
 def test_metadata_file_that_hangs_holds_no_other_table_of_tables(lake: HangingLake) -> None:
     lake.hang("a")
     code, out, _ = lake.program("tables", "--json")
@@ -163,24 +164,11 @@ def test_metadata_file_that_hangs_holds_no_other_table_of_tables(lake: HangingLa
     assert code == 1
 
 
-def test_catalog_that_never_answers_holds_no_other_and_forgets_no_table(lake: HangingLake) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', read_timeout_seconds: 15}}"])
-        code, out, err = lake.program("observe", "--json")
-    assert [t["table"] for t in json.loads(out)["tables"]] == [f"lake.db.{name}" for name in TABLES]
-    assert code == 1
-    assert (
-        "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.read_timeout_seconds)."
-        in err
-    )
-
-
 def test_metadata_file_that_hangs_fails_the_checks_of_doctor_that_read_it_and_the_rest_is_checked(
     lake: HangingLake,
 ) -> None:
     late = (
-        "ICM-179 lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds "
+        "ICM-179 lake.db.b: catalog 'lake' or the store of the table gave no answer within 4 seconds "
         "(catalogs.lake.read_timeout_seconds)."
     )
     lake.hang("b")
@@ -221,7 +209,7 @@ def test_catalog_that_never_answers_is_one_failed_check_of_doctor(lake: HangingL
 def test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays(lake: HangingLake) -> None:
     server = RestServer(lake.database)
     with serving(server) as url:
-        rest = f"catalogs: {{lake: {{type: rest, uri: '{url}', read_timeout_seconds: 15}}}}"
+        rest = f"catalogs: {{lake: {{type: rest, uri: '{url}', read_timeout_seconds: 4}}}}"
         (lake.folder / "maint.yaml").write_text(rest)
         assert lake.program("observe")[0] == 0
         before = lake.measured("c")
@@ -255,7 +243,7 @@ def test_run_that_waits_for_a_file_that_hangs_answers_sigterm(lake: HangingLake)
     (lake.folder / "maint.yaml").write_text(
         (lake.folder / "maint.yaml")
         .read_text()
-        .replace("read_timeout_seconds: 15", "read_timeout_seconds: 600")
+        .replace("read_timeout_seconds: 4", "read_timeout_seconds: 600")
     )
     lake.hang("a")
     process = lake.start("-c", _RUN_THAT_SAYS_WHEN_IT_HANGS)
