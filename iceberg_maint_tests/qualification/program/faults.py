@@ -12,7 +12,10 @@ import sys
 from iceberg_maint_tests.qualification.mutants.mutant import Edit, Mutant
 from iceberg_maint_tests.qualification.mutants.run import living, prepare
 
-_TEST = "iceberg_maint_tests/qualification/program/test_program.py"
+_TEST = (
+    "iceberg_maint_tests/qualification/program/test_program.py"
+    "::test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model"
+)
 
 
 FAULTS: tuple[tuple[int, Mutant], ...] = (

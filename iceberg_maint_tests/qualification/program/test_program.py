@@ -1,10 +1,11 @@
-"""Random programs of all writers and all of maintenance: one life of 40 steps here, as many as asked for by
-`make qualify SUITE=program`, which keeps every life on record and goes on where it was interrupted."""
+"""Random programs of all writers and all of maintenance: a short life in `make test`, one of 40 steps among the variants, and
+as many as asked for by `make qualify SUITE=program`, which keeps every life on record and goes on where it was interrupted."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +13,21 @@ from iceberg_maint_tests.qualification.program.maintainer import Keeper
 from iceberg_maint_tests.qualification.program.program import run_programs
 from iceberg_maint_tests.qualification.program.random_runs import RECORD, Lives, tally
 
-pytestmark = [pytest.mark.spark, pytest.mark.split, pytest.mark.long(260)]
+pytestmark = [pytest.mark.spark, pytest.mark.split]
 
+SHORT_SEED, SHORT_STEPS = 4, 8
+"""A life that has all that `DONE` names."""
 ASKED = os.environ.get("ICEBERG_MAINT_TEST_STEPS")
 STEPS = int(ASKED or "40")
 ORDINARY_SEED = "3059"
 """A seed whose life of 40 steps has all that `DONE` and `HAZARDS` name."""
-SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", ORDINARY_SEED))
+ASKED_SEED = os.environ.get("ICEBERG_MAINT_TEST_SEED")
+SEED = int(ASKED_SEED or ORDINARY_SEED)
 
 HALVES = 2 if ASKED else 1
 """Each takes an equal part of the steps, on a session of its own when there are two workers."""
+LONG = [] if ASKED or ASKED_SEED else [pytest.mark.variant]
+"""`make test` leaves the ordinary life to the variants. One that is asked for runs wherever it is named."""
 DONE = {
     "batch columnar IMPROVED",
     "batch convert IMPROVED",
@@ -62,18 +68,26 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-@pytest.mark.timeout(max(900, 3 * STEPS))
-@pytest.mark.parametrize("half", range(HALVES))
-def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(keeper: Keeper, half: int) -> None:
-    steps = -(-STEPS // HALVES)
-    lives = run_programs(
-        keeper, steps, SEED + half, tell, every=HALVES, lives=Lives(RECORD if ASKED else None)
-    )
+def run(keeper: Keeper, steps: int, seed: int, record: Path | None = None) -> set[str]:
+    """Names what the lives did that were counted; none of them may differ from its model."""
+    lives = run_programs(keeper, steps, seed, tell, every=HALVES, lives=Lives(record))
     for line in tally(lives):
         tell(line)
     assert [life.seed for life in lives if life.why is not None] == []
     assert sum(life.steps for life in lives) >= steps
-    seen = {name for life in lives for name, count in life.counts.items() if count}
+    return {name for life in lives for name, count in life.counts.items() if count}
+
+
+def test_short_program_leaves_the_rows_of_its_model(keeper: Keeper) -> None:
+    assert DONE - run(keeper, SHORT_STEPS, SHORT_SEED) == set()
+
+
+@pytest.mark.long(260)
+@pytest.mark.timeout(max(900, 3 * STEPS))
+@pytest.mark.parametrize("half", [pytest.param(half, marks=LONG) for half in range(HALVES)])
+def test_program_of_writers_and_maintenance_leaves_the_rows_of_its_model(keeper: Keeper, half: int) -> None:
+    steps = -(-STEPS // HALVES)
+    seen = run(keeper, steps, SEED + half, RECORD if ASKED else None)
     expected: set[str] = set()
     if ASKED:
         expected = DONE | SELDOM if steps >= 1000 else DONE
