@@ -132,6 +132,7 @@ def test_table_with_nested_columns_that_nothing_reads_keeps_its_housekeeping(
     assert sum(f.record_count for f in workshop.catalog.live_files(keeper.state(name), ["__all__"])) == 6
 
 
+@pytest.mark.variant
 def test_table_partitioned_by_fixed_is_maintained_and_its_orphan_pass_is_refused_by_name(
     workshop: Workshop, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def registered(workshop: Workshop, name: str, folder: Path) -> str:
     return f"{second}.{below}"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_table_that_spark_writes_through_a_second_catalog_is_refused(
     keeper: Keeper, workshop: Workshop, tmp_path: Path, codec: str

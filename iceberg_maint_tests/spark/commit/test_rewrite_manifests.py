@@ -135,6 +135,7 @@ def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Work
     assert workshop.writers.rows(name) == rows == workshop.rows(name)
 
 
+@pytest.mark.variant
 def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_if_many_or_by_force(
     keeper: Keeper, workshop: Workshop
 ) -> None:
@@ -171,6 +172,7 @@ def test_regrouping_over_a_foreign_append_keeps_its_manifest(keeper: Keeper, wor
     assert len(workshop.writers.rows(name)) == 49
 
 
+@pytest.mark.variant
 def test_regrouping_of_a_manifest_that_is_gone_is_planned_again(keeper: Keeper, workshop: Workshop) -> None:
     name, table = scattered(workshop, 2)
     doomed = workshop.writers.files(table)[:4]

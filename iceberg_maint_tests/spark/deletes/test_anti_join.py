@@ -27,7 +27,7 @@ from iceberg_maint_tests.support.spark.equality_deletes import (
 )
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop, workshop_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.long(160), pytest.mark.drawn(1)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")

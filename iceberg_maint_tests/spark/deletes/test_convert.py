@@ -34,7 +34,7 @@ from iceberg_maint_tests.support.spark.equality_deletes import (
 )
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.long(180), pytest.mark.drawn(1)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,7 @@ def test_convert_of_deletes_that_apply_to_no_file_reads_nothing_and_drops_them(
     assert equality_deletes(shop, name) == 0
 
 
+@pytest.mark.variant
 def test_convert_of_deletes_that_match_no_row_writes_no_file_and_drops_them(shop: Workshop) -> None:
     name = shop.new_name("cleaning")
     table = shop.writers.create(name)

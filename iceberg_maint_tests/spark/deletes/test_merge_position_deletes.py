@@ -126,6 +126,7 @@ def test_partition_scoped_delete_whose_files_were_rewritten_goes_once_it_is_read
     assert verify(shop, name)[0] is VerificationStatus.PROVED
 
 
+@pytest.mark.variant
 def test_partition_scoped_delete_that_marks_an_older_file_stays_as_that_files(shop: Workshop) -> None:
     name = table(shop, range(10), range(10, 20))
     a, b = paths(shop, name)

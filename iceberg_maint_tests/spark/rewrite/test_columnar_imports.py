@@ -46,6 +46,7 @@ def notes(shop: Workshop, name: str) -> list[str]:
     return [b.message for b in outcome.batches]
 
 
+@pytest.mark.variant
 def test_partition_column_that_files_have_too_keeps_the_value_of_the_partition(
     shop: Workshop, tmp_path: Path
 ) -> None:

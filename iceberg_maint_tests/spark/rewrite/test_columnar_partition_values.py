@@ -42,7 +42,7 @@ def rows_of(shop: Workshop, name: str) -> list[tuple[object, ...]]:
     return [tuple(r) for r in shop.sql(f"select id, cast(v as string) from {name} order by id").collect()]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("value", NOT_FINITE)
 @pytest.mark.parametrize("kind", ["float", "double", "string"])
 def test_columnar_partition_by_a_value_that_is_not_finite_is_written_by_columnar(
@@ -59,6 +59,7 @@ def test_columnar_partition_by_a_value_that_is_not_finite_is_written_by_columnar
     assert [tuple(p) for p in partitions] == [(value,)]
 
 
+@pytest.mark.variant
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("value", NOT_FINITE)
 def test_rewrite_of_a_partition_that_is_not_finite_is_committed_by_another_process(

@@ -243,6 +243,7 @@ def test_row_group_behind_too_many_rows_is_not_decoded(
     assert groups_of(shop, table_of_row_groups(shop, 3)) == {0}
 
 
+@pytest.mark.variant
 def test_sample_has_the_columns_that_fit_its_limits(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table_of_row_groups(shop, 3)
     monkeypatch.setattr(sample, "MOST_VALUES", 2000)

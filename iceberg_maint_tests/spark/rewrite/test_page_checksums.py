@@ -69,6 +69,7 @@ def test_rewrite_of_a_page_with_another_checksum_fails(
     assert paths_of(shop, name) == paths
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("strategy", [RewriteStrategy.NATIVE, RewriteStrategy.COLUMNAR])
 def test_rewritten_pages_state_their_checksum_as_those_of_icebergs_writer_do(
     shop: Workshop, strategy: RewriteStrategy

@@ -103,6 +103,7 @@ def test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample(
     assert after != rows or shop.lineage(name) != lineage
 
 
+@pytest.mark.variant
 def test_fault_outside_the_rows_of_a_sample_passes(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table_of(shop, rows=1100)
     rows = sorted(map(repr, shop.rows(name)))

@@ -93,6 +93,7 @@ def test_statistics_of_rows_after_deletes_are_compared(shop: Workshop) -> None:
     assert (written.note, written.proof.removed_records) == ("", 3)
 
 
+@pytest.mark.variant
 def test_orc_files_are_written_with_a_note(shop: Workshop) -> None:
     written = written_rows(shop, table_of_types(shop, 2, **{"write.format.default": "orc"}))
     assert written.note == "statistics not compared: files of format orc"

@@ -16,7 +16,7 @@ from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint_tests.support.columnar.damage import checksums
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.long(150)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

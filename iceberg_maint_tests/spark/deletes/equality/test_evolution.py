@@ -11,7 +11,7 @@ from iceberg_maint_tests.spark.deletes.equality.conftest import Way, name_of
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete, Twin
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 
-pytestmark = [pytest.mark.spark, pytest.mark.long(200), pytest.mark.drawn(1)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 def test_renamed_key_columns_stay_the_same_columns(way: Way) -> None:
@@ -203,6 +203,7 @@ def test_file_formats_read_as_parquet_does(way: Way, kind: str) -> None:
     assert twin.tags() == [1, 5]
 
 
+@pytest.mark.variant
 def test_mixed_file_formats_of_data_and_deletes_apply_to_each_other(way: Way) -> None:
     twin = way.create()
     for kind, deletes in (("avro", "parquet"), ("orc", "avro"), ("parquet", "orc")):

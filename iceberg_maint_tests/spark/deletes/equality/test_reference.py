@@ -10,6 +10,7 @@ from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
+@pytest.mark.variant
 def test_twin_after_every_kind_of_commit_reads_as_its_model(maintainer: Maintainer, version: int) -> None:
     twin = maintainer.create("tag int, k int, s string, p int, n struct<x: int>", version=version)
     twin.append({"k": 1, "s": "a", "n.x": 5}, {"k": None, "s": None}, {"k": 3, "s": "c", "p": 1})
