@@ -318,13 +318,13 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
 def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", lambda _warehouse: str(never.wait()))
-    monkeypatch.setattr(lake.catalog, "cycle_limits", CallLimits(call_seconds=5))
+    monkeypatch.setattr(lake.catalog, "cycle_limits", CallLimits(call_seconds=1))
     found = checks(lake, "--no-spark", exit_code=1)
     never.set()
     assert found["warehouse of lake"] == (
         "failed",
         (
-            "ICM-179 the warehouse of catalog 'lake' gave no answer within 5 seconds (catalogs.lake.read_timeout_seconds). Fix: look "
+            "ICM-179 the warehouse of catalog 'lake' gave no answer within 1 seconds (catalogs.lake.read_timeout_seconds). Fix: look "
             "for what does not answer: the catalog, the store, a network file system; or raise catalogs.lake.read_timeout_seconds."
         ),
     )

@@ -31,7 +31,7 @@ from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.loop.world import POLICY, SetClock
 
 NEVER_SECONDS = 60.0
-LATE_SECONDS = 2.0
+LATE_SECONDS = 1.0
 
 
 class SlowCatalog(FakeCatalog):
@@ -143,7 +143,7 @@ def test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table(fleet
     listing = list_and_forget(fleet.context)
     assert [str(t) for t in listing.tables] == ["pond.db.x", "pond.db.y"]
     assert str(listing.errors["lake"]).startswith(
-        "ICM-179 catalog 'lake' did not list its tables within 2 seconds (catalogs.lake.read_timeout_seconds)."
+        "ICM-179 catalog 'lake' did not list its tables within 1 seconds (catalogs.lake.read_timeout_seconds)."
     )
     assert len(fleet.context.ledger.health.known_tables()) == 6
     fleet.pond.is_mute = True
@@ -178,7 +178,7 @@ def test_caller_in_a_hurry_gets_what_is_answered_and_which_catalog_is_late(fleet
     pointers, errors = read_known_pointers(fleet.names, fleet.context.within(LATE_SECONDS))
     assert {t.name for t in pointers} == set("acdxy")
     assert list(errors) == ["lake"]
-    assert " within 2 seconds, the time of a tick. What is known of it stays as it is." in str(errors["lake"])
+    assert " within 1 seconds, the time of a tick. What is known of it stays as it is." in str(errors["lake"])
     fleet.lake.is_mute = True
     assert list(ask_catalogs(fleet.context.within(LATE_SECONDS)).errors) == ["lake"]
 
@@ -246,5 +246,5 @@ def test_order_holds_what_is_done_too_early() -> None:
 
 def test_run_of_a_table_whose_metadata_do_not_come_ends_with_its_code(fleet: Fleet) -> None:
     fleet.lake.stuck = {"a"}
-    with pytest.raises(IcebergMaintError, match=r"^ICM-179 lake\.db\.a: .* within 2 seconds"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-179 lake\.db\.a: .* within 1 seconds"):
         fleet.context.of_one_run().catalogs.pin(TableId.parse("lake.db.a"))
