@@ -73,12 +73,6 @@ def test_comments_docstrings_and_messages_of_a_module_are_read_and_names_are_not
     assert lines == ["1", "3", "4", "4"]
 
 
-def test_pages_and_package_have_none_of_the_listed_habits(
-    prose: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (prose.main(), capsys.readouterr().out) == (0, "")
-
-
 def test_every_exemption_is_needed(prose: ModuleType) -> None:
     rules = prose.load(prose.LIST.read_text("utf-8"))
     for pattern in rules.exempt:

@@ -52,20 +52,6 @@ def test_removed_entry_is_named(sequence: int) -> None:
     assert faults(files) == [(FaultKind.MISSING, entry_file_name(sequence))]
 
 
-def test_every_fault_of_ten_thousand_entries_is_named() -> None:
-    files = {entry_file_name(e.sequence): e.to_bytes() for e in entries_of(10_000)}
-    del files[entry_file_name(3)]
-    files[entry_file_name(5000)] = files[entry_file_name(5000)].replace(b'"number":', b'"numbers":')
-    first, second = entry_file_name(7000), entry_file_name(7010)
-    files |= {first: files[second], second: files[first]}
-    assert faults(files) == [
-        (FaultKind.MISSING, entry_file_name(3)),
-        (FaultKind.CHANGED, entry_file_name(5000)),
-        (FaultKind.MOVED, first),
-        (FaultKind.MOVED, second),
-    ]
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -172,19 +172,19 @@ def test_intent_of_a_run_that_did_nothing_is_ended_by_the_next_run() -> None:
     ]
 
 
-def test_ten_thousand_records_are_appended_once_in_order_and_the_next_run_reads_the_end_only() -> None:
-    folder, ledger = MemoryFolder(), FakeLedger([record_number(n) for n in range(10_000)])
+def test_thousand_records_are_appended_once_in_order_and_the_next_run_reads_the_end_only() -> None:
+    folder, ledger = MemoryFolder(), FakeLedger([record_number(n) for n in range(1_000)])
     assert log_of(folder, ledger).settle(TABLE, UUID)
-    assert [s for _, s in kinds(folder, ledger)] == [f"r{n}" for n in range(10_000)]
+    assert [s for _, s in kinds(folder, ledger)] == [f"r{n}" for n in range(1_000)]
     reads: list[str] = []
     inner = folder.read
     folder.read = lambda name: (reads.append(name), inner(name))[1]  # type: ignore[method-assign]
-    ledger.stored.append(record_number(10_000))
+    ledger.stored.append(record_number(1_000))
     assert log_of(folder, ledger).settle(TABLE, UUID)
     assert len(reads) == TAIL_RECORDS
     folder.read = inner  # type: ignore[method-assign]
-    assert kinds(folder, ledger)[-1] == (Kind.RECORD, "r10000")
-    assert len(folder.files) == 10_001
+    assert kinds(folder, ledger)[-1] == (Kind.RECORD, "r1000")
+    assert len(folder.files) == 1_001
 
 
 def test_record_that_another_process_stored_between_is_appended_though_later_ones_are_there() -> None:

@@ -62,6 +62,7 @@ def test_function_of_a_site_begins_at_its_decorator(written: str) -> None:
     assert {site.first for site in sites.sites_of(written)} == {0, 5}
 
 
+@pytest.mark.variant
 def test_draw_of_a_seed_is_the_same_and_has_its_share_of_spark() -> None:
     first = sites.drawn(30, 7)
     assert first == sites.drawn(30, 7) != sites.drawn(30, 8)

@@ -48,5 +48,6 @@ def test_no_invariant_is_broken_in_any_life(capsys) -> None:
     assert found["manifests read"] < found["manifests listed"] / 2, "the memo is used"
 
 
+@pytest.mark.variant
 def test_same_seed_is_the_same_life() -> None:
     assert live(7).digest == live(7).digest

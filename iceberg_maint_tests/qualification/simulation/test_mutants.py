@@ -17,7 +17,7 @@ from iceberg_maint_tests.qualification.simulation.storage_mutants import STORAGE
 from iceberg_maint_tests.qualification.simulation.tables import small_files
 from iceberg_maint_tests.qualification.simulation.violations import ViolationError
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(6)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 
 SEEDS = range(100)
 SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]

@@ -14,7 +14,7 @@ import iceberg_maint
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.qualification.wheel.build import Built, build
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.variant]  # `make dist` of the night builds them too
 
 VERSION = iceberg_maint.__version__
 
