@@ -106,6 +106,7 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
 
 
 @pytest.mark.spark
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_updates_leave_deletes_of_the_formats_own_kind(spark_lake: SmallLake, version: int) -> None:
     name = f"flights_updates_v{version}"
@@ -131,6 +132,7 @@ def test_captured_changes_leave_equality_deletes(spark_lake: SmallLake, spark) -
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 def test_captured_changes_of_a_composite_key_in_format_version_3(spark_lake: SmallLake, spark) -> None:
     tables.build_cdc_flights_v3(spark_lake.writers)
     measured = spark_lake.measure("cdc_flights_v3")
@@ -141,6 +143,7 @@ def test_captured_changes_of_a_composite_key_in_format_version_3(spark_lake: Sma
 
 
 @pytest.mark.spark
+@pytest.mark.variant
 def test_captured_changes_delete_within_the_partition_of_the_key(spark_lake: SmallLake, spark) -> None:
     tables.build_cdc_weather(spark_lake.writers)
     parts = spark_lake.measure("cdc_weather").partitions

@@ -24,7 +24,10 @@ from iceberg_maint_tests.qualification.chaos.role import Role
 from iceberg_maint_tests.qualification.surroundings.stores import Store
 from iceberg_maint_tests.support.context import changed, spark_access
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.variant,
+]  # `make qualify SUITE=chaos` runs these writers together
 
 CONFIG = """\
 ledger: sqlite:///{dir}/ledger.db

@@ -95,6 +95,7 @@ def suite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.spark
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("code", "mode"), HURT_HERE)
 def test_run_that_is_hurt_is_taken_up_by_the_next(suite: Suite, code: str, mode: Mode) -> None:
     [row] = suite.round(point_of(code), mode, [Kind.UNPARTITIONED])

@@ -36,6 +36,7 @@ def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
 
 
 @pytest.mark.spark
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("title", "readers", "engine", "rows", "deletes"),
     [
