@@ -26,7 +26,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_maint.config import load_config
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -35,9 +34,7 @@ from iceberg_maint.defs.names import FORCE_TAG, IN_TICK_TAG
 from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import sql_ledger
-from iceberg_maint.loop.assess import assess
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.support.defs import quick_dagster
 from iceberg_maint_tests.support.e2e.lake import catalog_of, iceberg_maint, make_lake
@@ -63,7 +60,6 @@ tables:
   lake.db.calm: {rewrite_data_files: {min_input_files: 100}}
   lake.db.late: {rewrite_data_files: {min_input_files: 100}}
   lake.db.stopped: {rewrite_data_files: {min_input_files: 100}}
-  lake.db.looked: {mode: advise}
 """
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
@@ -113,7 +109,6 @@ class Daemon:
     instance: dg.DagsterInstance
     catalog: SqlCatalog
     ledger: Ledger
-    before: dict[str, Counter[tuple[Any, ...]]]
 
     def wait(self, what: str, done: Callable[[], Any], seconds: float = 240) -> Any:
         """Asks twice a second; fails with the daemon's last lines."""
@@ -174,14 +169,6 @@ class Daemon:
                 found.setdefault(record.partition, record.evaluation)
         return found
 
-    def observation(self, name: str) -> dg.AssetObservation | None:
-        """The newest observation of a whole table."""
-        key = NAMES.get_asset_key(TableId.parse(f"lake.db.{name}"))
-        for record in self.instance.fetch_observations(key, limit=20).records:
-            if record.asset_observation is not None and record.asset_observation.partition is None:
-                return record.asset_observation
-        return None
-
     def client(self) -> Any:
         from dagster_graphql import DagsterGraphQLClient
 
@@ -195,13 +182,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         (folder / name).mkdir()
     config = make_lake(folder, cores=1, more=TABLES)
     catalog = catalog_of(folder)
-    before = {name: rows(_make_table(catalog, name)) for name in ("sick", "calm", "stopped")}
-    for name in ("looked", "ended"):
+    for name in ("calm", "stopped"):
+        _make_table(catalog, name)
+    for name in ("sick", "ended"):
         _make_table(catalog, name, commits=1)
     # The command line has measured all tables before Dagster sees them.
     assert iceberg_maint(["tables"], config).returncode == 0
-    for point in ("between_batches", "inside_batch"):
-        (folder / "crash" / f"lake.db.sick {point}").touch()
     settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
     settings["run_monitoring"]["poll_interval_seconds"] = 2
     settings["run_queue"] = {"dequeue_interval_seconds": 1}
@@ -226,7 +212,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
             env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        yield Daemon(folder, environ, process, port, instance, catalog, ledger, before)
+        yield Daemon(folder, environ, process, port, instance, catalog, ledger)
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # asked kindly it takes half a minute
         process.wait()
@@ -270,7 +256,14 @@ def _backfill_ended(daemon: Daemon, run: dg.DagsterRun) -> bool:
     return backfill is not None and backfill.status.value.startswith("COMPLETED")
 
 
+@pytest.mark.variant  # `make qualify SUITE=daemon-kills` kills more
 def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -> None:
+    daemon.wait("sick observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.sick"))
+    for point in ("between_batches", "inside_batch"):
+        (daemon.folder / "crash" / f"lake.db.sick {point}").touch()
+    _append(daemon.table("sick"), 5)
+    before = rows(daemon.table("sick"))
+
     def healed() -> list[dg.DagsterRun] | None:
         daemon.expire_dead_leases("sick")
         runs = daemon.maintenance_runs("sick")
@@ -288,7 +281,7 @@ def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -
     assert {r.status.value for r in runs if r.run_id not in killed(runs)} == {"SUCCESS"}
     assert list(daemon.batch_commits("sick").values()) == [1, 1, 1]
     table = daemon.table("sick")
-    assert rows(table) == daemon.before["sick"]
+    assert rows(table) == before
     assert len(table.inspect.files()) == len(DAYS)
 
 
@@ -303,16 +296,16 @@ def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -
 def test_command_line_of_dagster_touches_exactly_what_it_names(
     daemon: Daemon, option: str, value: str, expected: set[str]
 ) -> None:
-    daemon.wait("late observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.late"))
+    daemon.wait("calm observed", lambda: daemon.instance.get_dynamic_partitions("iceberg/lake.db.calm"))
     known = {run.run_id for run in daemon.instance.get_runs()}
     subprocess.run(
         [
             str(Path(sys.executable).parent / "dagster"), "asset", "materialize",
-            "-m", "iceberg_maint.definitions", "--select", 'key:"lake/db/late"', option, value,
+            "-m", "iceberg_maint.definitions", "--select", 'key:"lake/db/calm"', option, value,
         ],
         env=daemon.environ, cwd=daemon.folder, check=True, capture_output=True,
     )  # fmt: skip
-    key = NAMES.get_asset_key(TableId.parse("lake.db.late"))
+    key = NAMES.get_asset_key(TableId.parse("lake.db.calm"))
     # The daemon launches runs at the same time. They have the origin of its code location, and those in a tick a tag.
     new = [r for r in daemon.instance.get_runs() if r.run_id not in known and r.remote_job_origin is None]
     [run] = [r for r in new if IN_TICK_TAG not in r.tags]
@@ -321,8 +314,10 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
     assert {e.dagster_event.asset_key for e in events} == {key}
 
 
+@pytest.mark.variant  # the run is a person's; the next test terminates one of the automation
 def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     table = TableId.parse("lake.db.stopped")
+    before = rows(daemon.table("stopped"))
     daemon.wait("stopped observed", lambda: daemon.ledger.health.get(table))
     (daemon.folder / "crash" / f"{table} wait").touch()
     run_id = daemon.client().submit_job_execution(
@@ -347,7 +342,7 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     assert history.of("day=d1") == PartitionHistory()
     assert daemon.ledger.work.open_attempts(uuid) == ()
     assert len(daemon.ledger.work.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == 1
-    assert rows(daemon.table("stopped")) == daemon.before["stopped"]
+    assert rows(daemon.table("stopped")) == before
 
 
 def test_terminated_run_of_due_partitions_is_resumed_by_the_automation(daemon: Daemon) -> None:
@@ -381,65 +376,6 @@ def test_terminated_run_of_due_partitions_is_resumed_by_the_automation(daemon: D
 
     daemon.wait("resumed by the automation", healed)
     assert list(daemon.batch_commits("ended").values()) == [1, 1, 1]
-
-
-def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_measured_first(
-    daemon: Daemon,
-) -> None:
-    for name in ("looked", "calm"):
-        daemon.wait(
-            f"{name} observed",
-            lambda at=name: daemon.instance.get_dynamic_partitions(f"iceberg/lake.db.{at}"),
-        )
-    _append(daemon.table("looked"), 5)
-    # In the same process as the commit, so that no tick comes between.
-    context = adapters.build(load_config(daemon.folder / "config.yaml", os.environ))
-    measured = assess(TableId.parse("lake.db.looked"), context).measured
-    assert measured.total().small_files == 18
-    daemon.ledger.registry.pause("lake.db.calm", "migration", "anna")
-
-    def deferred_by(name: str, text: str) -> bool:
-        observation = daemon.observation(name)
-        found = observation.metadata.get("deferred_by") if observation is not None else None
-        return found is not None and text in str(found.value)
-
-    daemon.wait(
-        "red and paused",
-        # The observation of a table comes after its checks.
-        lambda: deferred_by("looked", "mode: advise") and deferred_by("calm", "by anna"),
-        seconds=120,
-    )
-    daemon.ledger.registry.resume("lake.db.calm")
-    shown = {p: e.passed for p, e in daemon.evaluations("looked", "small_files").items()}
-    assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
-    observation = daemon.observation("looked")
-    assert observation is not None
-    advice = str(observation.metadata["advice"].value)
-    assert advice.startswith("A run would maintain 3 of 3 partitions in 3 batches: 18 files with ")
-    assert daemon.maintenance_runs("looked") == []
-
-
-def test_partition_that_is_none_is_dropped_and_its_check_is_not_red(daemon: Daemon) -> None:
-    table, typo = TableId.parse("lake.db.calm"), "day=d1x"
-    name = NAMES.get_partitions_name(table)
-    daemon.wait("calm observed", lambda: daemon.instance.get_dynamic_partitions(name))
-    daemon.instance.add_dynamic_partitions(name, [typo])
-    run_id = daemon.client().submit_job_execution(
-        "__ASSET_JOB",
-        repository_location_name="iceberg_maint_tests.support.defs.crashing",
-        repository_name="__repository__",
-        tags={"dagster/partition": typo},
-        asset_selection=[list(table.parts)],
-    )
-
-    def ended() -> Any:
-        at = daemon.instance.get_run_by_id(run_id)
-        return at if at is not None and at.is_finished else None
-
-    assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.FAILURE
-    assert daemon.instance.get_dynamic_partitions(name) == [f"day={d}" for d in DAYS]
-    assert typo not in daemon.materialized("calm")
-    assert all(e.passed for e in daemon.evaluations("calm", "small_files").values())
 
 
 def test_new_table_becomes_an_asset_by_itself(daemon: Daemon) -> None:
