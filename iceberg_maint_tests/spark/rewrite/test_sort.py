@@ -28,7 +28,7 @@ from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
-ROWS, DRIFTED = 4000, 10
+ROWS, DRIFTED = 2000, 10
 WHOLE = LayoutPolicy(overlap_depth_warn=1.0)
 
 
