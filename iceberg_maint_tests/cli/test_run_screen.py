@@ -54,6 +54,17 @@ def test_one_table_shows_its_search(many: Lake) -> None:
     ]
 
 
+def test_operation_that_the_policy_turns_off_is_named_and_is_no_state_of_the_table(many: Lake) -> None:
+    many.configure("defaults: {rewrite_data_files: {enabled: false}}\n")
+    search = "lake.db.sick remove_orphan_files: NO_OP orphan_files - storage was searched for orphan files"
+    assert lines(many, "db.sick") == [search, "  no orphan among 10 files, 0.0 s"]
+    two = ("--operation", "rewrite_data_files", "--operation", "expire_snapshots")
+    off = "disabled (rewrite_data_files) - the policy turns this operation off"
+    fine = "healthy (expire_snapshots) - every metric is within its threshold, or there are no live files"
+    assert lines(many, "db.sick", *two) == [f"lake.db.sick: NO_OP {off}; {fine}"]
+    assert lines(many, *two) == ["31 tables with nothing due (--json names each)"]
+
+
 def test_last_line_of_a_table_is_its_outcome_and_forced_work_without_a_plan_is_none(many: Lake) -> None:
     shown = lines(many, "db.sick", "--force")
     assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")

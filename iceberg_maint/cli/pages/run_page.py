@@ -78,7 +78,7 @@ class RunProgress:
             self._progress.advance(self._task)
 
 
-_QUIET = (Reason.HEALTHY, Reason.OTHER_OPERATION)
+_QUIET = (Reason.HEALTHY, Reason.OTHER_OPERATION, Reason.DISABLED)
 _Failure = tuple[Operation, str]
 """An operation and the cause that its batches name."""
 
@@ -108,7 +108,8 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> 
         elif counts:
             healthy += bool(outcomes) and not failed
         else:
-            _draw_idle(console, idle[-1:])
+            quiet = {Reason.DISABLED, *(o.reason for o in idle[-1:])}
+            _draw_idle(console, [o for o in idle if o.reason in quiet])
     _draw_shared(console, shared)
     texts = [f"{counted(healthy, 'table')} with nothing due"] if healthy else []
     if searched:
