@@ -150,14 +150,15 @@ def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> Run
         )
         .order_by(attempt.c.ordinal)
     ).all()
+    lost_lease = _ended_by_lost_lease(conn, table_uuid, run)
     return RunTrace(
         run_id=run.run_id,
         table_uuid=table_uuid,
         operation=Operation(run.operation),
         plan_id=rows[-1].plan_id,
         attempts=tuple(_attempt(conn, row) for row in rows),
-        recorded=run.through > 0,
-        lost_lease=run.through > 0 and _ended_by_lost_lease(conn, table_uuid, run),
+        recorded=run.through > 0 or lost_lease,
+        lost_lease=lost_lease,
     )
 
 

@@ -98,7 +98,9 @@ def finish_operation(results: Results, stopped: Stopped | None, run: Run) -> Ope
     reason = None if stopped is None else stopped.reason
     if reason is Reason.LEASE_HELD and _is_recorded(outcome, results.assessment.state.uuid, run):
         return outcome
-    if results.outcomes or reason is Reason.TERMINATED or status is not OutcomeStatus.NO_OP:
+    # The record of a lost lease says that the run is no crashed one. A lease that another run held leaves none.
+    is_lost = reason is Reason.LEASE_HELD and stopped is not None and bool(stopped.message)
+    if results.outcomes or reason is Reason.TERMINATED or is_lost or status is not OutcomeStatus.NO_OP:
         _record(results, outcome, run)
     return outcome
 
@@ -106,7 +108,7 @@ def finish_operation(results: Results, stopped: Stopped | None, run: Run) -> Ope
 def _is_recorded(outcome: OperationOutcome, table_uuid: str, run: Run) -> bool:
     """Whether another run, which took the lease of this one, has recorded its batches."""
     run_id, batches = run.request.run_id, {b.batch_id for b in outcome.batches}
-    records = run.context.ledger.records.of_run(run_id) if batches else ()
+    records = run.context.ledger.records.of_run(run_id)
     return any(
         (r.run_id, r.table_uuid, r.operation) == (run_id, table_uuid, outcome.operation)
         and batches <= {b.batch_id for b in r.outcome.batches}

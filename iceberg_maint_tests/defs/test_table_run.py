@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
+from sqlalchemy import update
 
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -22,6 +23,7 @@ from iceberg_maint.defs.automation.observations import read_last_observation
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
 from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.ledger.schema import lease
 from iceberg_maint.loop import request
 from iceberg_maint.report.deferrals import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
@@ -487,6 +489,34 @@ def test_held_lease_is_waited_for_and_then_fails_the_run(world: World, sick: Tab
     assert result.retry_attempts_for_node("maintain__lake__db__t") == 2
     assert world.materialized(T) == set()
     assert world.engine.written == []
+
+
+def test_run_that_loses_its_lease_is_tried_again_and_counts_nothing_against_the_table(
+    world: World, sick: Table
+) -> None:
+    def taken_over(batch: Batch) -> None:
+        with world.ledger.leases._database.write("t") as conn:
+            conn.execute(update(lease).values(expires_ms=0))
+        other = world.ledger.leases.acquire(sick.state.uuid, T, "somebody", 600, 0)
+        assert other is not None
+        world.ledger.leases.release(other)
+        world.engine.before_write = lambda _batch: None
+
+    world.engine.before_write = taken_over
+    result = world.maintain(T, key("d1"))
+    assert result.success
+    assert result.retry_attempts_for_node("maintain__lake__db__t") == 1
+    assert world.materialized(T) == {"day=d1"}
+    recorded = [
+        (r.run_id, str(r.outcome.outcome), str(r.outcome.reason)) for r in world.ledger.records.newest(T, 10)
+    ]
+    assert recorded == [
+        (f"{result.run_id}-1", "IMPROVED", "small_files"),
+        (result.run_id, "DEFERRED", "lease_held"),
+        (result.run_id, "NO_OP", "lease_held"),
+    ]
+    history = world.ledger.health.history(sick.state.uuid, T, Operation.REWRITE_DATA_FILES)
+    assert (history.partitions, history.faults) == ({}, ())
 
 
 def test_unreachable_catalog_is_tried_again(world: World, sick: Table) -> None:
