@@ -81,10 +81,21 @@ LOST_FILE_FIX = (
     "it. Do not remove it from the table: that deletes its rows."
 )
 """The fix of a data or delete file that is missing or damaged."""
+WRONG_COUNT_FIX = (
+    "read the number of rows from the file's footer. If it is the number that was read, and the file was not replaced, its "
+    "manifest entry is wrong: let Spark write its rows again, by an `UPDATE` that changes no value, with `write.update.mode` "
+    "`copy-on-write`; of a delete file by `CALL system.rewrite_position_delete_files` with `rewrite-all`. Otherwise restore the file from a version or a backup of the store."
+)
+"""The fix of a file with another number of rows than its manifest entry states."""
 DELETE_AGAIN = (
     "remove the delete file from the table, and have the engine that wrote it delete its rows again."
 )
 """The fix of a delete file that readers apply in two ways."""
+
+
+def wrong_count(path: str, rows: int, stated: int) -> str:
+    """The sentence and the fix of a file with another number of rows than its manifest entry states."""
+    return f"{path} has {rows} rows; its manifest states {stated}. Fix: {WRONG_COUNT_FIX}"
 
 
 def marks_another_file(path: str, found: str, stated: str) -> str:

@@ -21,6 +21,7 @@ from iceberg_maint.columnar.read.projection import Source, file_columns, project
 from iceberg_maint.columnar.read.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import FileRange, Storage, raise_shortage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError, unreadable
+from iceberg_maint.errors import wrong_count
 
 _BATCH_ROWS = 65_536
 _LINEAGE = frozenset({ROW_ID, LAST_UPDATED})
@@ -313,7 +314,7 @@ def check_size(file: InputFile, size_bytes: int) -> None:
 
 def _check_rows(file: InputFile, rows: int) -> None:
     if rows != file.record_count:
-        raise WrongInputError(f"{file.path} has {rows} rows; its manifest states {file.record_count}.")
+        raise WrongInputError(wrong_count(file.path, rows, file.record_count))
 
 
 @contextmanager

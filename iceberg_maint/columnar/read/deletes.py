@@ -38,7 +38,7 @@ from iceberg_maint.columnar.task import (
     WrongInputError,
     unreadable,
 )
-from iceberg_maint.errors import marks_another_file
+from iceberg_maint.errors import marks_another_file, wrong_count
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 4
@@ -90,10 +90,8 @@ class Positions:
             types = " and ".join(map(str, rows.schema.types))
             raise WrongInputError(f"{reference.path} has paths and positions of type {types}.")
         if reference.record_count is not None and reference.record_count != rows.num_rows:
-            raise WrongInputError(
-                f"The delete file {reference.path} has {rows.num_rows} rows; its manifest states "
-                f"{reference.record_count}."
-            )
+            found = wrong_count(reference.path, rows.num_rows, reference.record_count)
+            raise WrongInputError(f"The delete file {found}")
         if rows.column("file_path").null_count or rows.column("pos").null_count:
             raise WrongInputError(f"The delete file {reference.path} has a null path or position.")
         if rows.num_rows == 0:

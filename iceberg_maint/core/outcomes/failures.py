@@ -29,13 +29,20 @@ _DAMAGE_TEXTS = (
     "checksum verification failed",
     "Reached the end of stream with",
     "Incorrect length provided for file",
+    # A Parquet footer with other counts than the pages.
+    "Number of values read, ",
+    "values in column chunk at ",
 )
+_PARQUET_THRIFT = ".parquet.shaded.org.apache.thrift."
+"""In names of exceptions of Parquet's footers and page headers. Thrift's own are those of a Hive Metastore."""
 
 
 def is_damaged_file(causes: Iterable[tuple[str, str]]) -> bool:
     """Returns whether one of these (class name, message) is the error of a missing or damaged file."""
     return any(
-        name.rpartition(".")[2] in _DAMAGE_CLASSES or any(t in text for t in _DAMAGE_TEXTS)
+        name.rpartition(".")[2] in _DAMAGE_CLASSES
+        or _PARQUET_THRIFT in name
+        or any(t in text for t in _DAMAGE_TEXTS)
         for name, text in causes
     )
 
@@ -182,7 +189,7 @@ Python repeat the texts of the C library."""
 def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
     """Whether one of these (class name, message) is a failure of the environment."""
     return any(
-        name.rpartition(".")[2] in _CLASSES
+        (name.rpartition(".")[2] in _CLASSES and _PARQUET_THRIFT not in name)
         or any(t in text for t in _TEXTS)
         or file_system_fix(text) is not None
         for name, text in _with_workers(causes)

@@ -49,7 +49,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_by
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
-from iceberg_maint.engines.spark.scan.scan import load_table_info
+from iceberg_maint.engines.spark.scan.scan import Table, load_table_info
 from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
 from iceberg_maint.engines.spark.write_deletes import (
@@ -59,7 +59,11 @@ from iceberg_maint.engines.spark.write_deletes import (
     write_conversion,
     write_merge,
 )
-from iceberg_maint.engines.spark.write_failures import unreadable_file, write_failure
+from iceberg_maint.engines.spark.write_failures import (
+    file_with_unreadable_bounds,
+    unreadable_file,
+    write_failure,
+)
 from iceberg_maint.engines.spark.write_rows import write_rows
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.engine import (
@@ -141,18 +145,19 @@ class SparkEngine:
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
-            raise write_failure(batch, why, partial(self._unreadable_file, batch)) from why
+            searches = (partial(self._find, batch, f) for f in (unreadable_file, file_with_unreadable_bounds))
+            raise write_failure(batch, why, *searches) from why
 
-    def _unreadable_file(self, batch: Batch) -> str:
-        """Returns a data file of the batch that Spark cannot read, "" if none is found."""
+    def _find(self, batch: Batch, search: Callable[[Bridge, Table, Batch], str]) -> str:
+        """Returns the file that this search finds, "" if none is found."""
         self._enter("searching for the file that cannot be read")
         path = ""
         with suppress(*DEAD_JVM_ERRORS):
             bridge = self._activated_bridge()
             java_table = load_planned_table(bridge, batch)
             table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
-            search = partial(unreadable_file, bridge, table, plan_tasks(bridge, java_table, batch))
-            path = self._jobs.run_one(bridge, job_description(batch, "a file that cannot be read"), search)
+            find = partial(search, bridge, table, batch)
+            path = self._jobs.run_one(bridge, job_description(batch, "a file that cannot be read"), find)
         return path
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:

@@ -5,7 +5,9 @@ Spark's exceptions do not name the file; the log of an executor does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
@@ -18,15 +20,19 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     failed_by_environment,
     first_cause,
 )
-from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
-from iceberg_maint.engines.spark.scan.staging import GroupTasks, read_staged, staged, wrong_keys
+from iceberg_maint.engines.spark.scan.staging import plan_tasks, read_staged, staged, wrong_keys
 from iceberg_maint.engines.spark.session.executors import ran_out
-from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError
+from iceberg_maint.errors import DELETE_AGAIN, LOST_FILE_FIX, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
 
 _WRONG_CHECKSUM = "CRC checksum verification failed"
+_NO_TEXT = "Failed to decode value as UTF-8"
+"""What Iceberg raises for bounds of a string in a manifest. It plans no scan that reads them."""
+_PATH_OF_DELETES = 2147483546
+"""The field id of `file_path` in position delete files."""
 _WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
 _REWRITE = "rewrite the files with an engine that reads them."
 _RENAME = "rename the column that the message names."
@@ -36,6 +42,7 @@ _BY_NAMES = {
     "names reserved for Iceberg metadata columns": _RENAME,
 }
 """What Spark raises for a table whose columns it cannot distinguish, by a part of it, and what to do."""
+_BOUNDS_FIX = f"for a delete file, {DELETE_AGAIN} For a data file, {_REWRITE}"
 _LACKS_COLUMN = "is not in the store"
 _UNREADABLE = {
     "UnsupportedOperationException: ORC cannot read default value": _REWRITE,
@@ -55,9 +62,12 @@ succeed."""
 _RULES = {_LACKS_COLUMN: "; each row group of a Parquet file must have every column of the file's schema"}
 
 
-def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Exception:
+def write_failure(
+    batch: Batch, why: Exception, search: Callable[[], str], search_bounds: Callable[[], str]
+) -> Exception:
     """Returns the error of a batch whose write raised `why`. `search` returns a data file of the batch that Spark cannot read,
-    "" if it finds none; it is called if the error of a file does not name it."""
+    `search_bounds` a file whose bounds Iceberg cannot read, "" if they find none; they are called if the error of a file does
+    not name it."""
     if ran_out(why):
         return IcebergMaintError(
             "ICM-124",
@@ -74,6 +84,10 @@ def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Ex
     if fix := next((fix for text, fix in _BY_NAMES.items() if text in cause), None):
         message = f"{batch.table}: Spark cannot read the columns of the table by their names: {cause}."
         return RefusedError("ICM-135", message, fix)
+    if any(_NO_TEXT in text for _, text in causes(why)):
+        place = search_bounds() or "a file"
+        message = f"{batch.table}: the bounds of {place} in its manifest are no UTF-8, so Iceberg plans no scan that needs them."
+        return RefusedError("ICM-101", message, _BOUNDS_FIX)
     if text := next((t for t in _UNREADABLE if t in cause), None):
         file = search() or "a data file"
         message = f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULES.get(text, '')}."
@@ -95,9 +109,11 @@ def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Ex
     return EngineFailedError(cause)
 
 
-def unreadable_file(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> str:
+def unreadable_file(bridge: Bridge, table: Table, batch: Batch) -> str:
     """The path of a data file of the plan that Spark cannot read, "" if it finds none. It halves the files
-    until one is left, so it reads the files of the plan once at most, and the last one again. Deletes are not applied."""
+    until one is left, so it reads the files of the plan once at most, and the last one again. Deletes are not applied.
+    A failure of the machine names no file: it is raised."""
+    planned = plan_tasks(bridge, table.java, batch)
     functions = bridge.once(JavaFunctions)
     files = [
         file
@@ -118,6 +134,44 @@ def _is_read(bridge: Bridge, table: Table, files: Sequence[Any]) -> bool:
         try:
             frame = read_staged(bridge, table.java, table.name, group_id)
             frame.write.format("noop").mode("overwrite").save()
-        except JVM_ERRORS:
+        except JVM_ERRORS as why:
+            if ran_out(why) or failed_by_environment(why):
+                raise
             return False
+    return True
+
+
+def file_with_unreadable_bounds(bridge: Bridge, table: Table, batch: Batch) -> str:
+    """The path of a delete file of the batch's snapshot, or of a data file of the batch, with bounds of a string that are no
+    UTF-8, "" if there is none. Their manifests are read without a plan of Iceberg."""
+    texts = {i for i, kind in table.types.items() if kind == "string"} | {_PATH_OF_DELETES}
+    java, snapshot = table.java, table.java.snapshot(batch.snapshot_id)
+    is_planned = bridge.once(JavaFunctions).location_in(batch.paths())
+    read = bridge.iceberg.ManifestFiles
+    for manifests, reader, chosen in (
+        (snapshot.deleteManifests(java.io()), read.readDeleteManifest, None),
+        (snapshot.dataManifests(java.io()), read.read, is_planned),
+    ):
+        for manifest in bridge.iterate(manifests):
+            with closing(reader(manifest, java.io(), java.specs())) as files:
+                stream = bridge.once(JavaFunctions).stream(files)
+                live = list(bridge.iterate((stream.filter(chosen) if chosen else stream).toList()))
+            for content in map(json.loads, content_jsons(bridge, java, live)):
+                if not all(map(_is_text, _bounds(content, texts))):
+                    return str(content["file-path"])
+    return ""
+
+
+def _bounds(content: Mapping[str, Any], field_ids: set[int]) -> Iterator[bytes]:
+    for bounds in (content.get("lower-bounds"), content.get("upper-bounds")):
+        for field_id, value in zip(bounds["keys"], bounds["values"], strict=True) if bounds else ():
+            if field_id in field_ids:
+                yield bytes.fromhex(value)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
     return True

@@ -94,6 +94,10 @@ def test_credentials_connections_and_classes_are_the_environment(name: str, text
         ("OSError", "disk full"),
         ("org.apache.spark.api.python.PythonException", "Traceback\nOSError: Couldn't deserialize thrift\n"),
         ("java.lang.IllegalArgumentException", "Cannot parse the page header"),
+        (
+            "org.apache.iceberg.shaded.org.apache.parquet.shaded.org.apache.thrift.transport.TTransportException",
+            "Socket is closed by peer.",
+        ),
     ],
 )
 def test_failures_that_the_files_of_a_partition_may_cause_are_not(name: str, text: str) -> None:

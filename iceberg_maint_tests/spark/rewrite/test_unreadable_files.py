@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.columnar.parquet.parquet_metadata import get
+from iceberg_maint.columnar.parquet.thrift import Struct
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.engines.spark import write_failures
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.columnar.test_splice import edited
-from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
+from iceberg_maint_tests.support.spark.entries import stating
+from iceberg_maint_tests.support.spark.equality_deletes import rows_of
+from iceberg_maint_tests.support.spark.unhealthy_tables import sick_table, workshop
 from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
@@ -143,6 +150,59 @@ def test_file_whose_row_group_lacks_a_column_of_its_schema_is_named(shop: Worksh
         "not in the store: [[id] required int32 id = 1] 1; each row group of a Parquet file must have every column of the "
         "file's schema. Fix: rewrite the files with an engine that reads them."
     )
+
+
+def set_field(fields: Struct, number: int, more: int) -> None:
+    fields[number] = (fields[number][0], get(fields, number) + more)
+
+
+def first_chunk(footer: Struct) -> Struct:
+    return get(get(get(footer, 4)[1][0], 1)[1][0], 3)
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (
+            lambda footer: set_field(get(footer, 4)[1][0], 3, -2),
+            "IllegalStateException: Number of values read, 10, does not equal expected, 8.",
+        ),
+        (lambda footer: set_field(first_chunk(footer), 5, -2), "IOException: Expected 8 values in column"),
+        (
+            lambda footer: set_field(first_chunk(footer), 5, 2),
+            "TTransportException: Socket is closed by peer.",
+        ),
+    ],
+)
+def test_file_whose_footer_has_other_counts_than_its_pages_is_named(
+    shop: Workshop, edit: Callable[[Struct], object], cause: str
+) -> None:
+    table = shop.new_name("native")
+    java = shop.writers.create(table)
+    files = [shop.writers.data(java, rows_of(range(start, start + 10))) for start in (0, 10)]
+    path = str(files[1].location())
+    file = Path(path.removeprefix("file:"))
+    file.write_bytes(edited(file.read_bytes(), edit))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    append = java.newAppend().appendFile(files[0])
+    append.appendFile(stating(shop.bridge, java, files[1], file_size_in_bytes=file.stat().st_size)).commit()
+    message = refusal(shop, table, RewriteStrategy.NATIVE)
+    assert message.startswith(f"ICM-101 {table}: {path}: {cause}")
+
+
+@pytest.mark.parametrize("text", ["No space left on device", "Too many open files", "Java heap space"])
+def test_search_that_the_machine_ends_names_no_file(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    table = sick_table(shop, 2)
+    error = "java.lang.OutOfMemoryError: Java heap space" if "heap" in text else text
+    frame = shop.spark.sql(f"select raise_error('{error}')")
+    batch = shop.batch(table, strategy=RewriteStrategy.NATIVE)
+    info = load_table_info(shop.bridge, shop.writers.load(table), table, batch.snapshot_id)
+    assert write_failures.unreadable_file(shop.bridge, info, batch) == ""
+    monkeypatch.setattr(write_failures, "read_staged", lambda *_: frame)
+    with pytest.raises(JVM_ERRORS, match=text):
+        write_failures.unreadable_file(shop.bridge, info, batch)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.policy.data import ProofLevel, RewriteStrategy
-from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy, RewriteStrategy
+from iceberg_maint.errors import DELETE_AGAIN, WRONG_COUNT_FIX, RefusedError
 from iceberg_maint_tests.support.spark.entries import stating
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
-from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
+from iceberg_maint_tests.support.spark.position_deletes import mark, paths, planned, table
+from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop, workshop_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 STRATEGIES = [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE]
@@ -79,20 +81,26 @@ def test_data_file_with_another_number_of_rows_is_named(
     with pytest.raises(RefusedError) as refused:
         shop.engine.write(shop.batch(name, strategy=strategy), policy)
     what = f"{path} has 10 rows" if strategy is RewriteStrategy.COLUMNAR else f"Spark reads 10 rows of {path}"
-    assert str(refused.value) == f"ICM-101 {name}: {what}; its manifest states {stated}. Fix: {LOST_FILE_FIX}"
+    assert (
+        str(refused.value) == f"ICM-101 {name}: {what}; its manifest states {stated}. Fix: {WRONG_COUNT_FIX}"
+    )
+    # What the fix says.
+    shop.sql(f"update {name} set id = id")
+    written = shop.engine.write(shop.batch(name, strategy=strategy), policy)
+    assert (written.proof.equal, written.proof.output_records) == (True, 30)
 
 
-def test_split_offsets_behind_the_first_row_are_no_reason_to_lose_rows(shop: Workshop) -> None:
+@pytest.mark.parametrize("policy", [FULL, FOOTER])
+def test_split_offsets_behind_the_first_row_are_no_reason_to_lose_rows(
+    shop: Workshop, policy: Policy
+) -> None:
     """Iceberg's readers do not read what is before the first offset."""
     name, path = table_with(shop, split_offsets=[300])
     with pytest.raises(RefusedError) as refused:
-        shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), FULL)
+        shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), policy)
     assert str(refused.value) == (
-        f"ICM-101 {name}: Spark reads 0 rows of {path}; its manifest states 10. Fix: {LOST_FILE_FIX}"
+        f"ICM-101 {name}: Spark reads 0 rows of {path}; its manifest states 10. Fix: {WRONG_COUNT_FIX}"
     )
-    footer = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, proof=ProofLevel.FOOTER))
-    proof = shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), footer).proof
-    assert (proof.equal, proof.detail) == (False, "30 rows were read to be kept, 20 were written")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -113,3 +121,65 @@ def test_keys_before_the_first_split_offset_are_applied(
     assert written.proof.equal
     shop.commit(batch, written)
     assert shop.rows(name) == before
+
+
+def test_statistics_of_an_entry_that_are_wrong_name_the_proof_that_compares_rows(shop: Workshop) -> None:
+    name, _ = table_with(shop, value_counts={"keys": [1, 2], "values": [9, 10]})
+    batch = shop.batch(name, strategy=RewriteStrategy.NATIVE)
+    assert shop.engine.write(batch, FOOTER).proof.detail == (
+        "value-counts of field 1: 29 in, 30 out; `rewrite_data_files.proof: full` compares rows instead of statistics"
+    )
+    assert shop.engine.write(batch, FULL).proof.equal
+
+
+def no_utf8(*field_ids: int) -> dict[str, Any]:
+    bounds = {"keys": list(field_ids), "values": ["2F66FF"] * len(field_ids)}
+    return {"lower_bounds": bounds, "upper_bounds": bounds}
+
+
+def bounds_refusal(shop: Workshop, batch: Batch, strategy: RewriteStrategy) -> str:
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(batch, policy)
+    return str(refused.value)
+
+
+def no_text(name: str, path: str) -> str:
+    return (
+        f"ICM-101 {name}: the bounds of {path} in its manifest are no UTF-8, so Iceberg plans no scan that needs them. Fix: for a "
+        f"delete file, {DELETE_AGAIN} For a data file, rewrite the files with an engine that reads them."
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_position_delete_file_whose_bounds_are_no_text_is_named(
+    shop: Workshop, strategy: RewriteStrategy
+) -> None:
+    name = table(shop, range(10), range(10, 20))
+    first, _ = paths(shop, name)
+    mark(shop, name, {first: [2]})
+    java = shop.writers.load(name)
+    delete = stating(
+        shop.bridge, java, shop.writers.position_deletes(java, {first: [1]}), **no_utf8(2147483546)
+    )
+    shop.writers.add_deletes(java, delete)
+    expected = no_text(name, str(delete.location()))
+    assert bounds_refusal(shop, shop.batch(name, strategy=strategy), strategy) == expected
+    assert bounds_refusal(shop, planned(shop, name), strategy) == expected
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_data_file_of_a_text_partition_whose_bounds_are_no_text_is_named(
+    shop: Workshop, strategy: RewriteStrategy
+) -> None:
+    name = shop.new_name("lying")
+    shop.sql("create namespace if not exists lake.lying")
+    shop.sql(f"create table {name} (id int, v string) using iceberg partitioned by (v)")
+    shop.sql(f"insert into {name} values (1, 'a')")
+    shop.sql(f"insert into {name} values (2, 'a')")
+    java = shop.writers.load(name)
+    good = next(iter(shop.bridge.iterate(java.currentSnapshot().addedDataFiles(java.io()))))
+    bad = stating(shop.bridge, java, good, **no_utf8(2))
+    java.newRewrite().deleteFile(good).addFile(bad).commit()
+    batch = shop.batch(name, strategy=strategy)
+    assert bounds_refusal(shop, batch, strategy) == no_text(name, str(bad.location()))

@@ -27,7 +27,7 @@ from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
-from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
+from iceberg_maint.errors import RefusedError, wrong_count
 
 
 def merge(
@@ -117,8 +117,8 @@ def _deleted_positions(
 def _check_counts(batch: Batch, stated: Mapping[str, int], found: Mapping[str, int]) -> None:
     for path, rows in sorted(stated.items()):
         if found.get(path, 0) != rows:
-            what = f"{batch.table}: {path} has {found.get(path, 0)} rows; its manifest states {rows}."
-            raise RefusedError("ICM-101", what, LOST_FILE_FIX)
+            what = wrong_count(path, found.get(path, 0), rows)
+            raise RefusedError("ICM-101", f"{batch.table}: {what}")
 
 
 def _scope(source: FileGroup | PositionDeleteFile) -> str:

@@ -29,7 +29,7 @@ from iceberg_maint.engines.spark.scan.row_proof import (
 )
 from iceberg_maint.engines.spark.scan.scan import Table, quoted_columns
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, check_reads_staged, read_staged, staged
-from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
+from iceberg_maint.errors import WRONG_COUNT_FIX, RefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,28 +122,26 @@ def rewrite_group(
                 # An observation counts a retried stage twice. Measure again before the group is refused.
                 values = source.agg(*measures).collect()[0].asDict()
         if values["read_rows"] != planned:
-            raise _wrong_count(bridge, table, batch, group_tasks, group_id)
-    before = row_proof.fingerprint_of(values) if full else None
-    kept_records = int(values["rows"])
-    if full:
-        difference = None if before == after else f"rows in {before} are not the rows out {after}"
-    else:
-        difference = footer_difference(bridge, table, group_tasks, files, kept_records)
+            _check_counts(bridge, table, batch, group_tasks, group_id)
+            what = f"{batch.table}: Spark read other rows than those of the {len(group.files)} planned files."
+            raise RefusedError("ICM-101", what, "report this; nothing was committed.")
+        before = row_proof.fingerprint_of(values) if full else None
+        kept_records = int(values["rows"])
+        if full:
+            difference = None if before == after else f"rows in {before} are not the rows out {after}"
+        elif difference := footer_difference(bridge, table, group_tasks, files, kept_records):
+            _check_counts(bridge, table, batch, group_tasks, group_id)
     return GroupResult(files, planned, kept_records, before, difference)
 
 
-def _wrong_count(
-    bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, group_id: str
-) -> RefusedError:
-    """The refusal of the staged files that have more or fewer rows than the plan states. It names the first one."""
+def _check_counts(bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, group_id: str) -> None:
+    """Raises RefusedError ICM-101 for the first staged file that has more or fewer rows than the plan states."""
     frame = read_staged(bridge, table.java, table.name, group_id)
     found: dict[str, int] = dict(frame.groupBy("_file").count().collect())
     for file in group_tasks.group.files:
         if (rows := found.get(file.path, 0)) != file.record_count:
             what = f"{batch.table}: Spark reads {rows} rows of {file.path}; its manifest states {file.record_count}."
-            return RefusedError("ICM-101", what, LOST_FILE_FIX)
-    what = f"{batch.table}: Spark read other rows than those of the {len(group_tasks.group.files)} planned files."
-    return RefusedError("ICM-101", what, "report this; nothing was committed.")
+            raise RefusedError("ICM-101", what, WRONG_COUNT_FIX)
 
 
 def _order(batch: Batch) -> LayoutOrder | None:

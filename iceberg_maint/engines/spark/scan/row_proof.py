@@ -307,7 +307,10 @@ def footer_difference(
     lambdas = bridge.once(JavaFunctions)
     spec = table.java.specs()[group_tasks.group.spec_id]
     texts = lambdas.texts(group_tasks.tasks.stream().map(_file_json(lambdas, json_spec(bridge, spec))))
-    return statistics_difference([json.loads(t) for t in texts], written, table.types)
+    difference = statistics_difference([json.loads(t) for t in texts], written, table.types)
+    return (
+        difference and f"{difference}; `rewrite_data_files.proof: full` compares rows instead of statistics"
+    )
 
 
 def _file_json(functions: JavaFunctions, spec: Any) -> Any:
