@@ -41,7 +41,7 @@ def paths_of(shop: Workshop, name: str) -> list[Path]:
     return sorted(Path(path.removeprefix("file:")) for (path,) in rows)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("vectorized", [False, True])
 @pytest.mark.parametrize(
     ("strategy", "words"),

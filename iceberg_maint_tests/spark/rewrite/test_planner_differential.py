@@ -308,6 +308,7 @@ def test_files_under_equality_deletes_are_grouped_as_icebergs_unless_keys_cannot
     assert leftovers == [Leftover("__all__", Reason.UNSUPPORTED_KEY, 12, 120)]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("by", list(BY), ids=["unpartitioned", "identity", "bucket"])
 @pytest.mark.parametrize("version", [2, 3])
 def test_deletes_that_apply_are_those_of_icebergs_scan(lake: Lake, version: int, by: str) -> None:

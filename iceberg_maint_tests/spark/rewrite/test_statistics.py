@@ -116,7 +116,7 @@ def with_metric(name: str, field_id: int, value: Any) -> Callable[[str], str]:
     return changed
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -73,7 +73,7 @@ def test_orc_files_without_a_column_that_has_a_default_are_refused(
     ]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.variant
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("more", ["", ", struct(id) as s"])
 def test_added_files_with_a_column_that_was_added_again_with_another_type_are_refused(

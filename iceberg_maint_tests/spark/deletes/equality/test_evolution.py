@@ -156,6 +156,7 @@ def test_deletes_of_a_spec_whose_only_field_is_void_are_global(way: Way) -> None
     assert twin.tags() == [3, 5]
 
 
+@pytest.mark.variant
 def test_v1_table_upgraded_twice_keeps_its_rows(way: Way) -> None:
     """Files of format v1 have sequence number 0; those of v2 no row ids until v3 gives them some."""
     twin = way.create(version=1)
