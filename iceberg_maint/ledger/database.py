@@ -81,6 +81,7 @@ _READ_ONLY = {
 }
 """SQLSTATEs and primary result codes of a statement that has no permission to write."""
 _FIX_ROW = "restore a backup of the ledger, or keep it aside: the next command makes a new one, and the tables lose nothing."
+_FIX_GONE = "restore a backup of the ledger if there is one, then run again. Without one the next command makes a new one, and the tables lose nothing."
 _FIX = "start the database, or set the ledger's URL and permissions so that this user can write to it."
 _FIX_FILE = "set the ledger's URL to a file that this user can read and write, in a folder that this user can write to."
 
@@ -106,6 +107,7 @@ class Database:
         self._engine: Engine | None = None
         self._reading: Engine | None = None
         self._has_written = False
+        self._file: tuple[int, int] | None = None
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -121,11 +123,16 @@ class Database:
         """Opens a transaction during which no other writer of any of the `keys` runs.
 
         SQLite has one writer at a time anyway. PostgreSQL takes an advisory lock per key, always in the
-        same order.
+        same order. SQLite would write to a file that was removed, too.
         """
         engine = self._open()
         with self._turns(), self._reached(), engine.begin() as conn:
             _begin(conn, _BEGIN_WRITE)
+            if self._file != self._file_now():
+                self.close()
+                raise IcebergMaintError(
+                    "ICM-128", f"{self._named()} was removed or replaced while it was used.", _FIX_GONE
+                )
             _lock(conn, keys)
             yield conn
         self._has_written = True
@@ -166,7 +173,7 @@ class Database:
         with self._opening:
             if self._engine is None:
                 engine = self._opened()
-                self._reading = _reading(engine)
+                self._reading, self._file = _reading(engine), self._file_now()
                 self._engine = engine
             return self._engine
 
@@ -187,6 +194,16 @@ class Database:
             engine.dispose()
             raise
         return engine
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """What identifies the file of SQLite. None: there is none of this name, as of a server or of a URI."""
+        if self._in_memory or self._url.get_backend_name() != "sqlite":
+            return None
+        try:
+            found = Path(str(self._url.database)).stat()
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino)
 
     def _prepare(self, engine: Engine) -> None:
         if self._read_only:

@@ -273,6 +273,27 @@ def test_memory_url_is_one_database_for_all_threads(url: str):
     assert seen == [True]
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_sqlite_file_that_is_removed_while_it_is_used_is_an_error_with_its_code(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    ledger = sql_ledger(url)
+    assert ledger.leases.acquire("u", "lake.db.t", "run-1", 60, 0) is not None
+    for file in tmp_path.glob("ledger.db*"):
+        file.unlink()
+    if is_replaced:
+        assert sql_ledger(url).leases.acquire("u", "lake.db.t", "run-2", 60, 0) is not None
+    with pytest.raises(IcebergMaintError) as lost:
+        ledger.leases.acquire("u", "lake.db.t", "run-1", 60, 0)
+    assert str(lost.value) == (
+        f"ICM-128 the ledger at {url} was removed or replaced while it was used. Fix: restore a backup of the ledger if there "
+        "is one, then run again. Without one the next command makes a new one, and the tables lose nothing."
+    )
+    # The next transaction opens the file that is there.
+    assert (ledger.leases.acquire("u", "lake.db.t", "run-3", 60, 0) is None) is is_replaced
+
+
 def test_memory_ledgers_are_apart():
     one, other = memory_ledger(), memory_ledger()
     one.registry.pause(NAME, "here")
