@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from iceberg_maint_tests.qualification.mutants.lists import LISTS
 from iceberg_maint_tests.qualification.mutants.mutant import PROJECT, fault_of, missing_tests_of
 from iceberg_maint_tests.qualification.mutants.run import left_to_variants
@@ -29,6 +31,7 @@ def test_every_guard_stands_in_the_source_and_its_tests_exist() -> None:
     assert [fault for regression in EVERY for fault in faults_of(regression)] == []
 
 
+@pytest.mark.seconds  # it collects tests that import Spark
 def test_make_test_runs_a_test_of_each_mutant_and_regression() -> None:
     mutants = [m for mutants in LISTS.values() for m in mutants]
     assert left_to_variants([*mutants, *(replace(r.off, name=r.key) for r in EVERY)]) == []
