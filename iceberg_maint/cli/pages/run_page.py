@@ -108,8 +108,9 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> 
         elif counts:
             healthy += bool(outcomes) and not failed
         else:
-            quiet = {Reason.DISABLED, *(o.reason for o in idle[-1:])}
-            _draw_idle(console, [o for o in idle if o.reason in quiet])
+            off = [o for o in idle if o.reason is Reason.DISABLED]
+            last = {o.reason for o in idle[-1:]}.difference({Reason.DISABLED})
+            _draw_idle(console, off + [o for o in idle if o.reason in last])
     _draw_shared(console, shared)
     texts = [f"{counted(healthy, 'table')} with nothing due"] if healthy else []
     if searched:
