@@ -73,9 +73,9 @@ class Store:
             watch.release.set()
 
 
-def serving(store: Store) -> AbstractContextManager[str]:
+def serving(application: Store) -> AbstractContextManager[str]:
     """Runs the store on a loopback port. Gives its address."""
-    return store.serving(store)
+    return store.serving(application)
 
 
 def add_old_copies(prefix: str, number: int, age_seconds: float) -> int:

@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("an imported file's own value of its partition counts", "columnar/read/projection.py", "position = None if column.field_id in constants else by_id.get(column.field_id)", "position = by_id.get(column.field_id)", rewrite("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
     Mutant("pages of a partition column are copied", "columnar/splice/page_splice.py", " if c.field_id not in partitioned", "", pages("partition_value_of_the_manifest_is_encoded_beside_copied_columns")),
     Mutant("columnar writes a codec that Spark does not read", "core/planning/row_writer.py", "and codec not in CODECS", "and False", WRITER),
-    Mutant("Arrow writes pages of 0 rows", "core/model/columns.py", "else 1\n", "else 0\n", WRITER),
+    Mutant("Arrow writes pages of 0 rows", "core/model/columns.py", "else 1\n", "else 0\n", ("iceberg_maint_tests/core/decisions/test_unsupported_types.py::test_due_table_is_refused_with_the_property_that_no_writer_takes",)),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "engines/spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),

@@ -42,7 +42,7 @@ alerts:
 """
 RULES = PROJECT / "deploy" / "observability" / "prometheus" / "rules.yaml"
 STEP_SECONDS = 2.0
-WITHOUT_DATA = {"Bytes deleted from the trash", "Conflicts"}
+WITHOUT_DATA = {"Bytes deleted from the trash", "Bytes written and not committed", "Conflicts"}
 """Panels on what does not happen in the demo."""
 INTERVAL = "30s"
 """What a dashboard takes for the interval of its plots."""

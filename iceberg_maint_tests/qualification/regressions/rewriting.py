@@ -637,8 +637,8 @@ REWRITING = (
         known(
             "columnar",
             "Arrow writes pages of 0 rows",
-            "core/planning/test_row_writer.py::"
-            "test_file_group_that_does_not_qualify_is_native_with_the_reason",
+            "core/decisions/test_unsupported_types.py::"
+            "test_due_table_is_refused_with_the_property_that_no_writer_takes",
         ),
     ),
 )

@@ -268,7 +268,7 @@ class Cell:
         share = ("--set", "remove_orphan_files.max_orphan_ratio=1.0")
         trash = self("orphans", "trash", V3, *share, days=16)["trash"]
         # What was restored stays where it is.
-        (mark,) = (m for m in trash if m["state"] == "held")
+        (mark,) = (m for m in trash if m["state"] == "retained")
         assert mark["files"] == 1, trash
         assert self._present(store, {planted}) == set()
         self("run", V3, "--operation", "expire_snapshots", days=20)
