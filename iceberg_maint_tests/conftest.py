@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +95,17 @@ def spark_settings(jars: list[Path], lake_dir: Path) -> SparkSettings:
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
         },
-        local_dir=str(lake_dir / "spark"),
+        local_dir=_spark_scratch(),
     )
+
+
+@cache
+def _spark_scratch() -> str:
+    """A folder that lasts as long as the JVM, which keeps its first one. A process of mutants has many sessions of pytest,
+    and pytest deletes the folders of all but the last three."""
+    folder = tempfile.mkdtemp(prefix="iceberg-maint-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

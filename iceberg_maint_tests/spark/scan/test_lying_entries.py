@@ -90,6 +90,14 @@ def test_data_file_with_another_number_of_rows_is_named(
     assert (written.proof.equal, written.proof.output_records) == (True, 30)
 
 
+def test_data_file_with_another_number_of_rows_is_named_beside_one_with_deleted_rows(shop: Workshop) -> None:
+    name, path = table_with(shop, record_count=7)
+    shop.sql(f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    shop.sql(f"delete from {name} where id = 3")
+    with pytest.raises(RefusedError, match=f"Spark reads 10 rows of {path}; its manifest states 7"):
+        shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), FULL)
+
+
 @pytest.mark.parametrize("policy", [FULL, FOOTER])
 def test_split_offsets_behind_the_first_row_are_no_reason_to_lose_rows(
     shop: Workshop, policy: Policy

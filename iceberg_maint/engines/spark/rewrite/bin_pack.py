@@ -6,6 +6,7 @@ rewritten file had one row group, one task would read all of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,12 +136,15 @@ def rewrite_group(
 
 
 def _check_counts(bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, group_id: str) -> None:
-    """Raises RefusedError ICM-101 for the first staged file that has more or fewer rows than the plan states."""
+    """Raises RefusedError ICM-101 for the first staged file that has more or fewer rows than the plan states. Rows that
+    deletes remove are rows of the file: they are read only where `_deleted` is selected."""
     frame = read_staged(bridge, table.java, table.name, group_id)
-    found: dict[str, int] = dict(frame.groupBy("_file").count().collect())
+    rows: Counter[str] = Counter()
+    for path, _, count in frame.groupBy("_file", "_deleted").count().collect():
+        rows[path] += count
     for file in group_tasks.group.files:
-        if (rows := found.get(file.path, 0)) != file.record_count:
-            what = f"{batch.table}: Spark reads {rows} rows of {file.path}; its manifest states {file.record_count}."
+        if rows[file.path] != file.record_count:
+            what = f"{batch.table}: Spark reads {rows[file.path]} rows of {file.path}; its manifest states {file.record_count}."
             raise RefusedError("ICM-101", what, WRONG_COUNT_FIX)
 
 
