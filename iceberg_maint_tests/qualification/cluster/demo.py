@@ -72,7 +72,7 @@ def _rewrite(
 ) -> None:
     """Rewrites a table by the command line, and kills a process of the cluster while a file is written."""
     pointer = committed(table)
-    with demo.store.retained(data_file_of(table)) as watch:
+    with demo.store.delaying(data_file_of(table)) as watch:
         program = demo.program("run", f"lake.demo.{table}", "--operation", "rewrite_data_files")
         caught = watch.caught.wait(START_SECONDS)
         writer = watch.writer

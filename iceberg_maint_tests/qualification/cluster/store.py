@@ -63,7 +63,7 @@ class Store:
         watch.release.wait(HOLD_SECONDS)
 
     @contextmanager
-    def held(self, matches: Callable[[str], bool]) -> Iterator[Watch]:
+    def delaying(self, matches: Callable[[str], bool]) -> Iterator[Watch]:
         """Holds back the first write of a matching object inside the block."""
         watch = self.watch = Watch(matches)
         try:

@@ -222,7 +222,7 @@ def _kill_driver(suite: Suite, death: Death, table: TrialTable) -> None:
     def is_second(path: str) -> bool:
         return death.matches(path) and len(committed(death.table)) == first + 1
 
-    with suite.store.retained(is_second) as watch:
+    with suite.store.delaying(is_second) as watch:
         program = suite.program("run", f"lake.demo.{death.table}", "--operation", "rewrite_data_files")
         caught = watch.caught.wait(START_SECONDS)
         own = descendants(program.pid)
@@ -268,7 +268,7 @@ def _check_packages(suite: Suite, writer: int) -> None:
 
 def _decommission(suite: Suite, table: TrialTable) -> None:
     """Decommissions the worker whose executor writes a file of the first batch."""
-    with suite.store.retained(data_file_of(DECOMMISSIONED)) as watch:
+    with suite.store.delaying(data_file_of(DECOMMISSIONED)) as watch:
         program = suite.program("run", f"lake.demo.{DECOMMISSIONED}", "--operation", "rewrite_data_files")
         watch.caught.wait(START_SECONDS)
         writer = watch.writer

@@ -47,7 +47,7 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
         ),
     ),
     (
-        16,
+        3059,
         Mutant(
             "a line of commits beside ours is none",
             "removal/second_owner.py",
