@@ -109,8 +109,8 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> 
             healthy += bool(outcomes) and not failed
         else:
             off = [o for o in idle if o.reason is Reason.DISABLED]
-            last = {o.reason for o in idle[-1:]}.difference({Reason.DISABLED})
-            _draw_idle(console, off + [o for o in idle if o.reason in last])
+            on = [o for o in idle if o not in off]
+            _draw_idle(console, off + [o for o in on if o.reason is idle[-1].reason])
     _draw_shared(console, shared)
     texts = [f"{counted(healthy, 'table')} with nothing due"] if healthy else []
     if searched:

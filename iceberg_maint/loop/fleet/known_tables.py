@@ -223,9 +223,9 @@ def ask_catalogs(context: Context) -> TableListing:
 
 
 def list_and_forget(context: Context) -> TableListing:
-    """Lists every catalog, and deletes the stored health, and the failures to read them, of tables that a catalog which answers does not list. Else a
-    dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
-    deleted from the ledger."""
+    """Lists every catalog. Deletes the stored health of tables that a catalog which answers does not list, and that they
+    could not be read. Else a dropped table would stay in reports and have the alert `not_observed` without end. Old work
+    of dropped tables is deleted from the ledger."""
     known = context.ledger.health.known_tables()
     listing = list_tables(context)
     answered, listed = set(context.catalogs) - set(listing.errors), set(listing.tables)
