@@ -239,6 +239,8 @@ class Rule(StrEnum):
     MANIFESTS = "manifests"
     ENTRIES = "entries"
     PENDING_PUBLISH = "pending_publish"
+    ROW_COUNT = "row_count"
+    COLUMN_BOUNDS = "column_bounds"
 
 
 STALE_RULES = frozenset(

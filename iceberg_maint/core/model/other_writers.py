@@ -56,8 +56,7 @@ def _foreign(snapshot: Snapshot, location: str, installation: str) -> ForeignCom
     summary = snapshot.summary
     if made_by(summary, installation):
         return None
-    by_amoro = summary.get(_AMORO_PRODUCER) in _AMORO_MAINTENANCE
-    if not by_amoro and (snapshot.operation != _REPLACE or _only_manifests(summary)):
+    if not _is_by_amoro(summary) and (snapshot.operation != _REPLACE or _only_manifests(summary)):
         return None
     return ForeignCommit(
         snapshot.snapshot_id,
@@ -65,6 +64,17 @@ def _foreign(snapshot: Snapshot, location: str, installation: str) -> ForeignCom
         writer_name(summary, location),
         any(summary.get(key, "0") != "0" for key in _DELETE_COUNTS),
     )
+
+
+def is_maintenance(snapshot: Snapshot) -> bool:
+    """Returns whether the commit claims to change no row: by the operation `replace`, or by the mark of a maintainer that
+    commits by another operation, this program among them."""
+    summary = snapshot.summary
+    return snapshot.operation == _REPLACE or _is_by_amoro(summary) or TOKEN_PROPERTY in summary
+
+
+def _is_by_amoro(summary: Mapping[str, str]) -> bool:
+    return summary.get(_AMORO_PRODUCER) in _AMORO_MAINTENANCE
 
 
 def _only_manifests(summary: Mapping[str, str]) -> bool:

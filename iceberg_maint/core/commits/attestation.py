@@ -1,0 +1,414 @@
+"""Judges from metadata alone whether a commit that claims to change no row kept every row.
+
+The live entries of the manifests that only one of the two snapshots lists are compared. Manifests that both list are
+not opened, but for delete manifests and for data manifests whose files a changed delete may reach.
+
+Metadata proves a commit that only regroups entries, one that drops deletes that reach no live file, and one whose
+changed files have no live row. It refutes a commit whose counts, sequence numbers or kept entries contradict its claim.
+Of any other commit only the files can say which rows it kept. `hazards` are the facts that make a change of rows likely:
+they refute nothing, because a dropped delete may match no row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from iceberg_maint.core.commits.change import Entry, Identity, LiveEntry, Rule, Scope, Violation, scope_of
+from iceberg_maint.core.commits.delete_scope import DeleteIndex
+from iceberg_maint.core.model.table_state import FileKind, Manifest
+
+ReadEntries = Callable[[Manifest], Sequence[LiveEntry]]
+"""Reads the live entries of a manifest, with inherited numbers."""
+
+_DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+_LOWER, _UPPER = 4, 5
+"""Places of the bounds among the statistics of a `LiveEntry`."""
+_EXACT_BOUNDS = frozenset({"int", "long", "date"})
+"""Types whose bounds every writer states exactly."""
+
+
+class Judgement(StrEnum):
+    """PROVED: every row is kept. REFUTED: some row is not. OPEN: only the files can say."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two snapshots: its manifests and its sequence number."""
+
+    manifests: Sequence[Manifest]
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataVerdict:
+    """What metadata says of a commit. `facts` refute it; `hazards` make a change of rows likely. `summary` is one clause
+    for people. `file_bytes` is the size of the files that a proof from files reads."""
+
+    judgement: Judgement
+    summary: str
+    facts: tuple[Violation, ...] = ()
+    hazards: tuple[Violation, ...] = ()
+    file_bytes: int = 0
+
+
+class _Live(NamedTuple):
+    """A live entry with its spec and, of a position delete file, the only data file that it names."""
+
+    spec_id: int
+    entry: LiveEntry
+    gate: Entry
+
+    @property
+    def identity(self) -> Identity:
+        return self.gate.identity
+
+
+def judge_metadata(
+    before: Side,
+    after: Side,
+    unpartitioned: frozenset[int],
+    types: Mapping[int, str],
+    read: ReadEntries,
+) -> MetadataVerdict:
+    """Judges the commit between two snapshots. `unpartitioned` are the specs without fields, `types` the types of columns
+    by field id. Raises the errors of `read`."""
+    return _Comparison(before, after, unpartitioned, read).verdict(types)
+
+
+class _Comparison:
+    """Both snapshots, with the entries that differ and the deletes of each."""
+
+    def __init__(self, before: Side, after: Side, unpartitioned: frozenset[int], read: ReadEntries) -> None:
+        self.before, self.after, self._unpartitioned = before, after, unpartitioned
+        self._read_entries, self._known = read, dict[str, list[_Live]]()
+        old, now = {m.path: m for m in before.manifests}, {m.path: m for m in after.manifests}
+        self.relisted = sorted(p for p in old.keys() & now.keys() if old[p] != now[p])
+        self._shared = [m for p, m in old.items() if now.get(p) == m]
+        was = _by_identity(self._entries(m for p, m in old.items() if now.get(p) != m))
+        is_ = _by_identity(self._entries(m for p, m in now.items() if old.get(p) != m))
+        self.kept = [(was[i], is_[i]) for i in was.keys() & is_.keys()]
+        self.removed = [live for i, of_one in was.items() for live in of_one[len(is_.get(i, ())) :]]
+        self.added = [live for i, of_one in is_.items() for live in of_one[len(was.get(i, ())) :]]
+
+    def verdict(self, types: Mapping[int, str]) -> MetadataVerdict:
+        if not (self.removed or self.added):
+            facts = tuple(self._kept_entries())
+            entries = sum(len(b) for b, _ in self.kept)
+            summary = f"manifests were regrouped; their {entries} live entries are the same"
+            return _verdict(facts, Judgement.PROVED, summary)
+        removed, added = _data(self.removed), _data(self.added)
+        reached = self._reached_files()
+        rows = _Rows(self._deletes(self.before), self._deletes(self.after), self._unpartitioned)
+        facts = (
+            *self._kept_entries(),
+            *self._numbers(),
+            *self._vectors(),
+            *rows.facts(removed, added, reached),
+        )
+        summary = (
+            f"{len(removed)} data files and {len(self.removed) - len(removed)} delete files removed, "
+            f"{len(added)} and {len(self.added) - len(added)} added"
+        )
+        if not (removed or added or reached):
+            return _verdict(facts, Judgement.PROVED, f"{summary}; no delete among them reaches a live file")
+        if not reached and rows.most(removed, added) == 0:
+            return _verdict(facts, Judgement.PROVED, f"{summary}; no row of them is live")
+        hazards = (
+            *self._dropped(reached, added),
+            *rows.moved(removed, added),
+            *(_bounds(removed, added, types) if rows.are_whole(removed, added) else ()),
+        )
+        size = sum(live.entry.size_bytes for live in (*self.removed, *self.added))
+        # Both sides read a kept file whose deletes differ.
+        size += 2 * sum(live.entry.size_bytes for live in reached)
+        return _verdict(facts, Judgement.OPEN, summary, hazards, size)
+
+    def _entries(self, manifests: Iterable[Manifest]) -> Iterator[_Live]:
+        for manifest in manifests:
+            if manifest.path not in self._known:
+                self._known[manifest.path] = [
+                    _Live(manifest.spec_id, entry, self._gate_entry(manifest.spec_id, entry))
+                    for entry in self._read_entries(manifest)
+                ]
+            yield from self._known[manifest.path]
+
+    def _gate_entry(self, spec_id: int, entry: LiveEntry) -> Entry:
+        return Entry(
+            entry.path,
+            entry.kind,
+            scope_of(spec_id, entry.partition, self._unpartitioned),
+            entry.data_sequence_number,
+            entry.record_count,
+            _marked_file(entry),
+            entry.content_offset,
+            entry.size_bytes,
+            entry.first_row_id,
+        )
+
+    def _deletes(self, side: Side) -> list[Entry]:
+        return [live.gate for live in self._entries(m for m in side.manifests if m.is_deletes)]
+
+    def _reached_files(self) -> list[_Live]:
+        """The kept data files that a removed or an added delete may reach."""
+        gone = {live.entry.path for live in _data(self.removed)}
+        changed = [
+            live.gate
+            for live in (*self.removed, *self.added)
+            if live.entry.kind is not FileKind.DATA and live.gate.referenced_data_file not in gone
+        ]
+        if not changed:
+            return []
+        index = DeleteIndex(changed, self._unpartitioned)
+        shared = self._entries(m for m in self._shared if index.may_match(m))
+        kept = [of_one[0] for _, of_one in self.kept if of_one[0].entry.kind is FileKind.DATA]
+        return [live for live in (*shared, *kept) if index.find(live.gate) is not None]
+
+    def _kept_entries(self) -> Iterator[Violation]:
+        """Yields what the commit changed of a manifest or a file that it kept, and files that are live more often."""
+        for path in self.relisted:
+            yield Violation(Rule.KEPT_FILES, f"manifest {path} is listed with other facts than before")
+        for was, is_ in self.kept:
+            if len(is_) > len(was):
+                yield Violation(
+                    Rule.KEPT_FILES, f"{is_[0].entry.path} is live {len(is_)} times, was {len(was)}"
+                )
+            elif difference := _difference(was[0], is_[0]):
+                yield Violation(Rule.KEPT_FILES, f"{is_[0].entry.path} is kept with another {difference}")
+        for identity, of_one in _by_identity(self.added).items():
+            if len(of_one) > 1:
+                yield Violation(Rule.KEPT_FILES, f"{identity[0]} is added {len(of_one)} times")
+
+    def _numbers(self) -> Iterator[Violation]:
+        """A number of the future keeps later deletes from reaching the file's rows."""
+        for live in self.added:
+            number = live.entry.data_sequence_number
+            if number > self.after.sequence_number:
+                yield Violation(
+                    Rule.SEQUENCE_NUMBER,
+                    f"{live.entry.path} has data sequence number {number}, the commit has {self.after.sequence_number}; "
+                    "no delete reaches its rows until the table has assigned that number",
+                )
+
+    def _vectors(self) -> Iterator[Violation]:
+        added = {d.gate.referenced_data_file for d in self.added if d.entry.kind is FileKind.DELETION_VECTOR}
+        if not added:
+            return
+        counts: dict[str | None, int] = defaultdict(int)
+        for delete in self._deletes(self.after):
+            counts[delete.referenced_data_file] += delete.kind is FileKind.DELETION_VECTOR
+        for path in sorted(p for p in added if p is not None and counts[p] > 1):
+            yield Violation(Rule.SECOND_VECTOR, f"{path} has {counts[path]} deletion vectors")
+
+    def _dropped(self, reached: Sequence[_Live], added: Sequence[_Live]) -> Iterator[Violation]:
+        """Deletes that the commit removed and that would still reach a live file."""
+        removed = [d.gate for d in self.removed if d.entry.kind is not FileKind.DATA]
+        index = DeleteIndex(removed, self._unpartitioned)
+        hits = [(delete, f) for f in (*added, *reached) if (delete := index.find(f.gate)) is not None]
+        if hits:
+            delete, file = hits[0]
+            more = f" and {len(hits) - 1} more data files" if len(hits) > 1 else ""
+            yield Violation(
+                Rule.DROPPED_DELETE,
+                f"delete file {delete.path} (sequence number {delete.data_sequence_number}) was removed and would reach "
+                f"{file.entry.path} ({file.entry.data_sequence_number}){more}",
+            )
+
+
+class _Rows:
+    """How many rows of data files are live before and after, as far as metadata bounds the number."""
+
+    def __init__(
+        self, before: Sequence[Entry], after: Sequence[Entry], unpartitioned: frozenset[int]
+    ) -> None:
+        self._before, self._after = _Deletes(before, unpartitioned), _Deletes(after, unpartitioned)
+
+    def most(self, removed: Sequence[_Live], added: Sequence[_Live]) -> int:
+        """The most rows that may be live in these files on either side."""
+        return max(self._before.rows(removed)[1], self._after.rows(added)[1])
+
+    def are_whole(self, removed: Sequence[_Live], added: Sequence[_Live]) -> bool:
+        """Whether no delete reaches these files."""
+        return self._before.rows(removed) == _whole(removed) and self._after.rows(added) == _whole(added)
+
+    def facts(
+        self, removed: Sequence[_Live], added: Sequence[_Live], reached: Sequence[_Live]
+    ) -> Iterator[Violation]:
+        """Yields numbers of live rows that cannot be equal."""
+        subject = f"{len(removed)} removed and {len(added)} added data files"
+        groups = [(subject, removed, added), *((f.entry.path, [f], [f]) for f in reached)]
+        for name, old, new in groups:
+            before, after = self._before.rows(old), self._after.rows(new)
+            if before[0] > after[1] or after[0] > before[1]:
+                verb = "lost" if before[0] > after[1] else "brought back or doubled"
+                count = before[0] - after[1] if before[0] > after[1] else after[0] - before[1]
+                yield Violation(
+                    Rule.ROW_COUNT,
+                    f"{_range(before)} rows were live before and {_range(after)} are after it in {name}: "
+                    f"at least {count} are {verb}",
+                )
+
+    def moved(self, removed: Sequence[_Live], added: Sequence[_Live]) -> Iterator[Violation]:
+        """Yields equality deletes that reach an added file and not all files that its rows may come from."""
+        by_scope: dict[Scope, list[_Live]] = defaultdict(list)
+        for file in removed:
+            by_scope[file.gate.scope].append(file)
+        for file in added:
+            delete = self._after.equality.find(file.gate)
+            sources = by_scope.get(file.gate.scope) or removed
+            if delete is None or all(self._before.equality.find(s.gate) is not None for s in sources):
+                continue
+            yield Violation(
+                Rule.SCOPE,
+                f"equality delete {delete.path} (sequence number {delete.data_sequence_number}) reaches "
+                f"{file.entry.path} ({file.entry.data_sequence_number}) and not every file that it replaces",
+            )
+            return
+
+
+class _Deletes:
+    """The deletes of one snapshot, by the way in which they reach data files."""
+
+    def __init__(self, deletes: Sequence[Entry], unpartitioned: frozenset[int]) -> None:
+        self.equality = DeleteIndex(
+            (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES), unpartitioned
+        )
+        positions = [d for d in deletes if d.kind is FileKind.POSITION_DELETES]
+        self._shared = DeleteIndex((d for d in positions if d.referenced_data_file is None), unpartitioned)
+        self._of_file: dict[str, list[Entry]] = defaultdict(list)
+        for delete in deletes:
+            if delete.referenced_data_file is not None and delete.kind is not FileKind.EQUALITY_DELETES:
+                self._of_file[delete.referenced_data_file].append(delete)
+
+    def rows(self, files: Iterable[_Live]) -> tuple[int, int]:
+        """The fewest and the most rows of these data files that can be live."""
+        fewest = most = 0
+        for file in files:
+            records, marks = file.entry.record_count, self._marks(file.gate)
+            vector = sum(d.record_count for d in marks if d.kind is FileKind.DELETION_VECTOR)
+            others = sum(d.record_count for d in marks if d.kind is FileKind.POSITION_DELETES and not vector)
+            is_open = self.equality.find(file.gate) is not None
+            is_open = is_open or (not vector and self._shared.find(file.gate) is not None)
+            most += max(0, records - vector)
+            fewest += 0 if is_open else max(0, records - vector - others)
+        return fewest, most
+
+    def _marks(self, file: Entry) -> list[Entry]:
+        number = file.data_sequence_number
+        return [d for d in self._of_file.get(file.path, ()) if number <= d.data_sequence_number]
+
+
+def _verdict(
+    facts: Sequence[Violation],
+    otherwise: Judgement,
+    summary: str,
+    hazards: Sequence[Violation] = (),
+    file_bytes: int = 0,
+) -> MetadataVerdict:
+    judgement = Judgement.REFUTED if facts else otherwise
+    return MetadataVerdict(judgement, summary, tuple(facts), tuple(hazards), file_bytes)
+
+
+def _by_identity(entries: Iterable[_Live]) -> dict[Identity, list[_Live]]:
+    by_identity: dict[Identity, list[_Live]] = {}
+    for live in entries:
+        by_identity.setdefault(live.identity, []).append(live)
+    return by_identity
+
+
+def _data(entries: Iterable[_Live]) -> list[_Live]:
+    return [live for live in entries if live.entry.kind is FileKind.DATA]
+
+
+def _whole(files: Iterable[_Live]) -> tuple[int, int]:
+    records = sum(f.entry.record_count for f in files)
+    return records, records
+
+
+def _range(rows: tuple[int, int]) -> str:
+    return f"{rows[0]:,}" if rows[0] == rows[1] else f"{rows[0]:,} to {rows[1]:,}"
+
+
+def _marked_file(entry: LiveEntry) -> str | None:
+    """The only data file whose rows a position delete file marks. Spark states it by bounds alone."""
+    if entry.referenced_data_file is not None or entry.kind is not FileKind.POSITION_DELETES:
+        return entry.referenced_data_file
+    first, last = (_bound(entry, place).get(_DELETE_FILE_PATH) for place in (_LOWER, _UPPER))
+    if first is None or first != last:
+        return None
+    try:
+        return first.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _bound(entry: LiveEntry, place: int) -> dict[int, bytes]:
+    pairs = entry.statistics[place] if len(entry.statistics) > place else ()
+    return {field_id: value for field_id, value in pairs if isinstance(value, bytes)}
+
+
+_KEPT_FACTS = (
+    "data_sequence_number",
+    "partition",
+    "record_count",
+    "size_bytes",
+    "kind",
+    "file_format",
+    "referenced_data_file",
+    "equality_ids",
+    "content_size_bytes",
+    "key_metadata",
+)
+"""The fields that decide which rows readers see in a file."""
+
+
+def _difference(was: _Live, is_: _Live) -> str | None:
+    """The first fact of a kept file that differs, with both values. Rows without ids get them in format v3, and a
+    writer may omit bounds."""
+    if was.spec_id != is_.spec_id:
+        return f"spec: {is_.spec_id}, was {was.spec_id}"
+    for name in _KEPT_FACTS:
+        old, new = getattr(was.entry, name), getattr(is_.entry, name)
+        if old != new:
+            return f"{name}: {new!r}, was {old!r}"
+    old_id, new_id = was.entry.first_row_id, is_.entry.first_row_id
+    if old_id is not None and old_id != new_id:
+        return f"first_row_id: {new_id}, was {old_id}"
+    for place, name in ((_LOWER, "lower bound"), (_UPPER, "upper bound")):
+        old_bounds, new_bounds = _bound(was.entry, place), _bound(is_.entry, place)
+        for field_id in sorted(old_bounds.keys() & new_bounds.keys()):
+            if old_bounds[field_id] != new_bounds[field_id]:
+                return f"{name} of column {field_id}: {new_bounds[field_id]!r}, was {old_bounds[field_id]!r}"
+    return None
+
+
+def _bounds(
+    removed: Sequence[_Live], added: Sequence[_Live], types: Mapping[int, str]
+) -> Iterator[Violation]:
+    """Yields a column whose lowest or highest value differs, if every file states it. Deletes change bounds, so none may
+    reach the files. A stated bound may be wrong, so this refutes nothing."""
+    if not removed or not added:
+        return
+    for place, pick in ((_LOWER, min), (_UPPER, max)):
+        sides = [[_bound(f.entry, place) for f in files] for files in (removed, added)]
+        stated = set.intersection(*(set(b) for side in sides for b in side))
+        for field_id in sorted(i for i in stated if types.get(i) in _EXACT_BOUNDS):
+            was, is_ = (pick(_integer(b[field_id]) for b in side) for side in sides)
+            if was != is_:
+                end = "lowest" if place == _LOWER else "highest"
+                yield Violation(
+                    Rule.COLUMN_BOUNDS, f"the {end} value of column {field_id} is stated as {is_}, was {was}"
+                )
+                return
+
+
+def _integer(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)
