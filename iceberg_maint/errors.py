@@ -74,6 +74,7 @@ CODES: dict[str, str] = {
     "ICM-181": "a fault of this program",
     "ICM-182": "a rewrite would write what a reader of the policy does not read",
     "ICM-183": "a partition whose path is longer than the store takes",
+    "ICM-184": "a Python environment cannot maintain tables, or its reports do not arrive",
 }
 
 LOST_FILE_FIX = (

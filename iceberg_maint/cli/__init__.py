@@ -8,6 +8,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 from iceberg_maint import __version__
 from iceberg_maint.cli.command import session_of, shared_options
 from iceberg_maint.cli.context import Session
-from iceberg_maint.errors import IcebergMaintError, log_printable_messages
+from iceberg_maint.errors import EXIT_USAGE, ConfigurationError, IcebergMaintError, log_printable_messages
 
 # Command → (module of `cli`, or of the package after a dot; description), in the order of use.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -143,8 +144,36 @@ _NEW_OBJECTS = 20_000
 import and of `tables` of a large fleet."""
 
 
+PYICEBERG = "0.12."
+"""How the version of PyIceberg begins that the extra `spark` brings. Another one belongs to the project beside this one."""
+
+
+def require_extra(installed: str | None) -> None:
+    """Raises ConfigurationError ICM-184 if the environment has another version of PyIceberg than the extra `spark`, None
+    for none: then it is an environment of Dagster that has the component only."""
+    if installed is None or not installed.startswith(PYICEBERG):
+        found = "no PyIceberg" if installed is None else f"PyIceberg {installed}"
+        raise ConfigurationError(
+            "ICM-184",
+            f"this Python environment ({sys.prefix}) has {found}: the extra `spark`, which maintains tables, is not installed.",
+            "run `pip install 'iceberg-maint[spark]'` in an environment of its own, and use its Python.",
+        )
+
+
+def _pyiceberg() -> str | None:
+    try:
+        return version("pyiceberg")
+    except PackageNotFoundError:
+        return None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the program."""
+    try:
+        require_extra(_pyiceberg())
+    except ConfigurationError as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_USAGE)
     gc.set_threshold(_NEW_OBJECTS)
     sys.meta_path.insert(0, _WithoutPandas())
     log_printable_messages()

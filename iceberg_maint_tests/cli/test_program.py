@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -17,9 +18,10 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint.cli import COMMANDS, iceberg_maint
+from iceberg_maint.cli import COMMANDS, PYICEBERG, iceberg_maint, require_extra
 from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.run_page import RunProgress
+from iceberg_maint.errors import ConfigurationError
 
 pytestmark = pytest.mark.slow
 
@@ -208,3 +210,20 @@ def test_message_beside_a_progress_bar_begins_its_own_line(monkeypatch: pytest.M
         session.say("lake.db.t: ICM-128 lost.")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue().decode())
     assert "lake.db.t: ICM-128 lost." in re.split(r"[\r\n]+", shown)
+
+
+@pytest.mark.parametrize(("installed", "found"), [(None, "no PyIceberg"), ("0.11.1", "PyIceberg 0.11.1")])
+def test_environment_without_the_extra_is_refused_with_what_to_install(
+    installed: str | None, found: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        require_extra(installed)
+    assert str(refusal.value) == (
+        f"ICM-184 this Python environment ({sys.prefix}) has {found}: the extra `spark`, which maintains tables, is not "
+        "installed. Fix: run `pip install 'iceberg-maint[spark]'` in an environment of its own, and use its Python."
+    )
+
+
+def test_environment_with_the_extra_is_the_locked_one() -> None:
+    require_extra(version("pyiceberg"))
+    assert version("pyiceberg").startswith(PYICEBERG)

@@ -91,6 +91,7 @@ MADE_REAL = {
     "ICM-181": "cli/test_screens.py::test_fault_of_one_table_is_its_row_and_hides_no_other",
     "ICM-182": "spark/rewrite/test_parquet_properties.py::test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused",
     "ICM-183": "spark/test_long_paths.py::test_partition_whose_path_is_too_long_is_unsupported_alone",
+    "ICM-184": "cli/test_program.py::test_environment_without_the_extra_is_refused_with_what_to_install",
 }
 
 

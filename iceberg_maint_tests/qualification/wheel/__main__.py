@@ -99,7 +99,8 @@ def install(place: Place) -> None:
     (place.folder / "demo.txt").write_text(demo_lock(project), "utf-8")
     place.pip("install what the extra 'demo' needs", *_LOCKED, str(place.folder / "demo.txt"), **links)
     # Without an index pip fails where the wheel needs what the locks do not hold.
-    place.pip("install the wheel with its extra 'demo'", *_INSTALL, "--no-index", f"{built.wheel}[demo]")
+    extras = "demo,spark"
+    place.pip("install the wheel with its extras", *_INSTALL, "--no-index", f"{built.wheel}[{extras}]")
     place.pip("check the requirements of all packages", "check")
     check_java = [
         str(place.bin / "python"),
