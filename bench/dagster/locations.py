@@ -202,7 +202,7 @@ def _dagster_alone() -> dict[str, float]:
     from dagster._core.remote_representation.external_data import RepositorySnap
     from dagster_shared.serdes import serialize_value
 
-    from iceberg_maint.defs.assets.asset_definitions import build_op_asset
+    from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
     from iceberg_maint.defs.load_definitions import keeping_all
 
     listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]
@@ -217,7 +217,7 @@ def _dagster_alone() -> dict[str, float]:
                     for n in range(checks)
                 ]
                 spec = dg.AssetSpec(key, partitions_def=partitions, deps=[] if checks == 5 else [name])
-                assets.append(build_op_asset(spec, specs, f"op_{key}", name, "pyspark", lambda _: None))
+                assets.append(build_op_asset(spec, specs, Op(f"op_{key}", name, lambda _: None)))
         made = cpu_seconds()
         resource = dg.ResourceDefinition.hardcoded_resource(None)
         repository = dg.Definitions(assets=assets, resources={"pyspark": resource}).get_repository_def()

@@ -15,9 +15,9 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.policy.data import Mode, Policy
-from iceberg_maint.defs.automation.conditions import MAX_RANGES, pick_ranges
 from iceberg_maint.defs.automation.due_work import due_work
 from iceberg_maint.defs.automation.observations import read_last_observation, store_run
+from iceberg_maint.defs.automation.ranges import MAX_RANGES, pick_ranges
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, World, key

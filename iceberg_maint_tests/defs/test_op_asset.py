@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from iceberg_maint.defs.assets.asset_definitions import build_op_asset
+from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
 
 pytestmark = pytest.mark.slow
 
@@ -56,9 +56,8 @@ def test_asset_from_values_equals_that_of_the_decorator() -> None:
     def decorated(context: dg.AssetExecutionContext) -> Iterator[Any]:
         yield from ()
 
-    built = build_op_asset(
-        _SPEC, _CHECKS, "housekeep", "pool", lambda _: None, dg.BackfillPolicy.single_run()
-    )
+    op = Op("housekeep", "pool", lambda _: None, frozenset({"pyspark"}))
+    built = build_op_asset(_SPEC, _CHECKS, op, dg.BackfillPolicy.single_run())
     assert _facts(built) == _facts(decorated)
 
 
@@ -67,11 +66,9 @@ def test_op_that_logs_nothing_materializes_nothing_and_gets_the_context_of_an_as
     asset = build_op_asset(
         dg.AssetSpec("a", skippable=True),
         [dg.AssetCheckSpec("c", asset="a")],
-        "op_of_a",
-        "pool",
-        contexts.append,
+        Op("op_of_a", "pool", contexts.append),
     )
-    result = dg.materialize([asset], resources={"pyspark": dg.ResourceDefinition.hardcoded_resource(1)})
+    result = dg.materialize([asset])
     assert result.success
     assert result.get_asset_materialization_events() == []
     [context] = contexts

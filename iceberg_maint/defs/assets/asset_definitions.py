@@ -3,17 +3,16 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.assets.check_specs import check_specs, housekeeping_check_specs
 from iceberg_maint.defs.assets.data_run import MaintenanceRun
 from iceberg_maint.defs.assets.housekeeping_run import HousekeepingRun
 from iceberg_maint.defs.assets.metadata import counts_metadata, definition_metadata
-from iceberg_maint.defs.assets.partition_checks import check_specs
-from iceberg_maint.defs.assets.table_checks import housekeeping_check_specs
+from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
 from iceberg_maint.defs.automation.conditions import housekeeping_condition, maintenance_condition
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
@@ -23,55 +22,6 @@ from iceberg_maint.wiring.integrations import FleetWork
 SPARK_RESOURCE = "pyspark"
 INTERVAL_SECONDS = 60
 """Seconds between two turns of work on the fleet that has no schedule, at least."""
-_ASSET = dg.Out(dg.Nothing, is_required=False)
-_CHECK = dg.Out(dg.Any, is_required=False)
-_DEPENDENCY = dg.In(dg.Nothing)
-"""One object each for all ops: Dagster resolves the type of every new one."""
-
-
-def build_op_asset(
-    spec: dg.AssetSpec,
-    check_specs: Sequence[dg.AssetCheckSpec],
-    op_name: str,
-    pool: str,
-    execute: Callable[[dg.AssetExecutionContext], None],
-    backfill_policy: dg.BackfillPolicy | None = None,
-) -> dg.AssetsDefinition:
-    """The asset of `spec` with its checks. Its op has this name and pool, needs Spark's resource, and calls `execute`, which logs
-    every event itself.
-
-    `dagster.multi_asset` builds the same from a function. For each asset it examines the function's signature and resolves
-    its annotations, which takes more time than all the rest of the definition of a table.
-
-    All outputs are optional, and the asset can be selected without its checks: only what was maintained is
-    materialized.
-    """
-
-    def run_op(context: dg.AssetExecutionContext, _inputs: Mapping[str, object]) -> Iterator[Any]:
-        execute(context)
-        # Yields nothing. Dagster would take a function that returns as a materialization of all that was requested.
-        yield from ()
-
-    output = spec.key.to_python_identifier()
-    checks = {check.get_python_identifier(): check for check in check_specs}
-    inputs = {dep.asset_key.to_python_identifier(): dep.asset_key for dep in spec.deps}
-    op = dg.OpDefinition(
-        run_op,
-        op_name,
-        ins=dict.fromkeys(inputs, _DEPENDENCY),
-        outs={output: _ASSET, **dict.fromkeys(checks, _CHECK)},
-        required_resource_keys={SPARK_RESOURCE},
-        pool=pool,
-    )
-    return dg.AssetsDefinition(
-        keys_by_input_name=inputs,
-        keys_by_output_name={output: spec.key},
-        node_def=op,
-        can_subset=True,
-        backfill_policy=backfill_policy,
-        check_specs_by_output_name=checks,
-        specs=[spec],
-    )
 
 
 def build_table_asset(
@@ -90,9 +40,7 @@ def build_table_asset(
     return build_op_asset(
         spec,
         check_specs(table, partitions, translator),
-        translator.get_op_name(table),
-        translator.get_pool(table),
-        _execute(MaintenanceRun, table, loop_context, translator),
+        _op(translator.get_op_name(table), MaintenanceRun, table, loop_context, translator),
         dg.BackfillPolicy.single_run(),
     )
 
@@ -113,9 +61,7 @@ def build_housekeeping_asset(
     return build_op_asset(
         spec,
         housekeeping_check_specs(table, translator),
-        translator.get_housekeeping_op_name(table),
-        translator.get_pool(table),
-        _execute(HousekeepingRun, table, loop_context, translator),
+        _op(translator.get_housekeeping_op_name(table), HousekeepingRun, table, loop_context, translator),
     )
 
 
@@ -129,16 +75,17 @@ def _shared(table: TableId, translator: IcebergTranslator) -> dict[str, Any]:
     }
 
 
-def _execute(
+def _op(
+    name: str,
     run: type[MaintenanceRun | HousekeepingRun],
     table: TableId,
     loop_context: Context,
     translator: IcebergTranslator,
-) -> Callable[[dg.AssetExecutionContext], None]:
+) -> Op:
     def execute(context: dg.AssetExecutionContext) -> None:
         run(context, table, loop_context, translator, lambda: context.resources.pyspark.spark_session)()
 
-    return execute
+    return Op(name, translator.get_pool(table), execute, frozenset({SPARK_RESOURCE}))
 
 
 def build_fleet_sensor(work: FleetWork) -> dg.SensorDefinition:

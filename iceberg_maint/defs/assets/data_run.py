@@ -29,6 +29,7 @@ from iceberg_maint.defs.assets.table_card import TableView, stored_view
 from iceberg_maint.defs.assets.table_checks import table_evaluations
 from iceberg_maint.defs.automation.due_work import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.runs.kept_connections import kept_connections
+from iceberg_maint.defs.runs.run_context import RunContext
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.assess import assess
@@ -49,7 +50,7 @@ class MaintenanceRun(TableRun):
 
     def __init__(
         self,
-        context: dg.AssetExecutionContext,
+        context: RunContext,
         table: TableId,
         loop_context: Context,
         translator: IcebergTranslator,
@@ -284,7 +285,7 @@ def _became(partition: PartitionKey, before: PartitionHealth, after: PartitionHe
     )
 
 
-def _requested(context: dg.AssetExecutionContext) -> frozenset[PartitionKey] | None:
+def _requested(context: RunContext) -> frozenset[PartitionKey] | None:
     """The run's partitions; None for a run of the table without a partition key."""
     partitioned = context.has_partition_key or context.has_partition_key_range
     return frozenset(map(PartitionKey, context.partition_keys)) if partitioned else None

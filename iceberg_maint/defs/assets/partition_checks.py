@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 from dagster_shared.serdes import serialize_value
 
 from iceberg_maint.core.decisions.applicability import partition_findings
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.reasons import CRITERIA, Finding, Severity
+from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.reasons import Finding, Severity
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.defs.assets.check_specs import DESCRIPTIONS
 from iceberg_maint.defs.assets.metadata import text_value
 from iceberg_maint.defs.automation.observations import finished_runs
 from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
-from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARANTINE_CHECK, TABLE_CHECKS
+from iceberg_maint.defs.names import PARTITION_CHECKS
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
+from iceberg_maint.defs.runs.run_context import ReportContext
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
 from iceberg_maint.report.comparisons import limits
-
-DESCRIPTIONS = {
-    **{check.value: criterion for check, criterion in CRITERIA.items()},
-    QUARANTINE_CHECK: "No partition is quarantined.",
-    NO_PROGRESS_CHECK: "The table can be read, and its maintenance has an effect.",
-}
-"""Check → its criterion, which a check that passes shows."""
 
 
 def finding_sentence(finding: Finding) -> str:
@@ -45,22 +40,6 @@ Dagster stores about 30 evaluations per second. Automation requests at most this
 """
 
 _ENDED = (CheckStatus.SUCCEEDED, CheckStatus.FAILED)
-
-
-def check_specs(
-    table: TableId, partitions: dg.PartitionsDefinition, translator: IcebergTranslator
-) -> list[dg.AssetCheckSpec]:
-    """The checks of one table. The partitioned ones use the table's own partitions."""
-    key = translator.get_asset_key(table)
-    return [
-        dg.AssetCheckSpec(
-            name,
-            asset=key,
-            description=DESCRIPTIONS[name],
-            partitions_def=partitions if name in PARTITION_CHECKS else None,
-        )
-        for name in (*PARTITION_CHECKS, *TABLE_CHECKS)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +162,15 @@ def last_results(
 
 
 def log_evaluations(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    context: ReportContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],
 ) -> None:
-    """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
+    """Logs evaluations from any op."""
     with kept_connections(context.instance):
         known = list(evaluations)
         with one_transaction(context.instance):
             for evaluation in known:
-                context.log_event(cast("Any", evaluation))
+                context.log_event(evaluation)
 
 
 def _evaluation(

@@ -12,9 +12,10 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
 from iceberg_maint.core.removal.orphan_rules import sign
+from iceberg_maint.defs.assets.check_specs import DESCRIPTIONS
 from iceberg_maint.defs.assets.metadata import housekeeping_check_metadata
-from iceberg_maint.defs.assets.partition_checks import DESCRIPTIONS, finding_sentence
-from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, NO_PROGRESS_CHECK, QUARANTINE_CHECK
+from iceberg_maint.defs.assets.partition_checks import finding_sentence
+from iceberg_maint.defs.names import NO_PROGRESS_CHECK, QUARANTINE_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
@@ -22,14 +23,6 @@ from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, shortened, size
 from iceberg_maint.report.verdicts import verdict_sentence
-
-
-def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
-    """The checks of a table's housekeeping, which concern the table as a whole."""
-    key = translator.get_housekeeping_key(table)
-    return [
-        dg.AssetCheckSpec(name, asset=key, description=DESCRIPTIONS[name]) for name in HOUSEKEEPING_CHECKS
-    ]
 
 
 def housekeeping_evaluations(

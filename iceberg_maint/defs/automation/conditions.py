@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -10,42 +10,12 @@ import dagster as dg
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF
 from iceberg_maint.defs.automation.due_work import due_work, failed_checks
+from iceberg_maint.defs.automation.ranges import MAX_PARTITIONS, MAX_RANGES, pick_ranges
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.context import Context
 
-MAX_RANGES = 8
-"""Contiguous ranges requested per table and tick at most; each becomes one run."""
-MAX_PARTITIONS = 500
-"""Partitions requested per table and tick at most."""
-
 DATA_FIRST_SECONDS = 3600
 """Housekeeping waits at most this long for a rewrite of the data that is due."""
-
-
-def pick_ranges(
-    order: Sequence[PartitionKey],
-    due: Mapping[PartitionKey, float],
-    max_ranges: int = MAX_RANGES,
-    max_partitions: int = MAX_PARTITIONS,
-) -> set[PartitionKey]:
-    """The contiguous ranges of due partitions with the highest scores, within both limits.
-
-    `order` is Dagster's order of the partitions; `due` maps partition → score. Every range becomes one
-    run, so scattered partitions need one run each.
-    """
-    pieces: list[list[PartitionKey]] = []
-    open_piece = False
-    for partition in order:
-        if partition in due:
-            if not open_piece:
-                pieces.append([])
-            pieces[-1].append(partition)
-        open_piece = partition in due
-    pieces.sort(key=lambda piece: -sum(due[p] for p in piece))
-    picked: set[PartitionKey] = set()
-    for piece in pieces[:max_ranges]:
-        picked.update(piece[: max_partitions - len(picked)])
-    return picked
 
 
 class _Labelled(dg.AutomationCondition[dg.AssetKey]):

@@ -66,6 +66,7 @@ from iceberg_maint.defs.runs.examined import (
     unexamined_partitions,
 )
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
+from iceberg_maint.defs.runs.run_context import ReportContext
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, printable
 from iceberg_maint.loop.assess import Assessment, assess
@@ -93,7 +94,7 @@ class TableReports:
 
     def __init__(
         self,
-        context: dg.OpExecutionContext | dg.AssetExecutionContext,
+        context: ReportContext,
         loop_context: Context,
         translator: IcebergTranslator,
     ) -> None:
@@ -178,7 +179,7 @@ class TableReports:
         """Adds new keys. Deletes keys that the ledger has retired and keys that no partition ever had,
         unless a run uses the asset."""
         name = self._translator.get_partitions_name(measured.table)
-        known = set(self._instance.get_dynamic_partitions(name))
+        known = set(map(PartitionKey, self._instance.get_dynamic_partitions(name)))
         if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
         retired = known & set(self._loop_context.ledger.health.retired_partitions(measured.table))

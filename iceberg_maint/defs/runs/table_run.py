@@ -30,6 +30,7 @@ from iceberg_maint.defs.assets.table_card import (
 from iceberg_maint.defs.automation.observations import store_run
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
+from iceberg_maint.defs.runs.run_context import RunContext
 from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -93,7 +94,7 @@ class TableRun(ABC):
 
     def __init__(
         self,
-        context: dg.AssetExecutionContext,
+        context: RunContext,
         table: TableId,
         loop_context: Context,
         translator: IcebergTranslator,
@@ -272,7 +273,7 @@ def omit_missing_outputs(log: logging.Logger) -> None:
 
 @contextmanager
 def report_failures(
-    context: dg.AssetExecutionContext, loop_context: Context, evaluate: Callable[[], None]
+    context: RunContext, loop_context: Context, evaluate: Callable[[], None]
 ) -> Iterator[None]:
     """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets. Calls `evaluate` before.
     Interrupts pass through."""
@@ -290,7 +291,7 @@ def report_failures(
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 
-def retry_later(context: dg.AssetExecutionContext, why: str, cause: Exception | None) -> NoReturn:
+def retry_later(context: RunContext, why: str, cause: Exception | None) -> NoReturn:
     """Requests a retry after a growing wait. Raises RetryRequested."""
     context.log.warning(f"{why} Dagster retries at most {RETRIES.max_retries} times.")
     raise dg.RetryRequested(
