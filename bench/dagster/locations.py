@@ -301,8 +301,8 @@ def _cycle() -> dict[str, float]:
     decide and request. Dagster has observed these tables before; of the others only the last observation is stored."""
     import dagster as dg
 
+    from iceberg_maint.core.model.ids import in_shard
     from iceberg_maint.defs.automation.observations import LastObservation, store_last_observations
-    from iceberg_maint.defs.code_location import in_shard
     from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring.adapters import load

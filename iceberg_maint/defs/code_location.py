@@ -11,16 +11,10 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.translator import digest
+from iceberg_maint.core.model.ids import TableId, in_shard
 from iceberg_maint.errors import ConfigurationError, unwritable_home
 from iceberg_maint.machine.files import private_folder, replace_file
 from iceberg_maint.ports.catalog import Catalog
-
-
-def in_shard(table: TableId, index: int, count: int) -> bool:
-    """Whether shard `index` contains the table. `index` is from 0 to `count` - 1. Only the table's name decides."""
-    return int(digest(str(table))[:12], 16) % count == index
 
 
 class ConfigurationFile:

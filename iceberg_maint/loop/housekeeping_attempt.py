@@ -156,7 +156,7 @@ def remove_orphans(
         message = str(orphan_work.stopped) if refused else one_line(orphan_work.stopped)
         return AttemptResult(status, _reason(orphan_work.stopped), message, work=orphan_work)
     if orphan_work.unfinished:
-        message = f"stopped after max_run_seconds={limit}; the next run continues the scan"
+        message = f"stopped after {limit} s, the time of a run; the next run continues the scan"
         return AttemptResult(OutcomeStatus.IMPROVED, Reason.TIME_BUDGET, message, work=orphan_work)
     if orphan_work.needs_approval:
         message = (

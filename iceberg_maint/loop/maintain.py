@@ -19,6 +19,7 @@ from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, AssessmentCache, assess_requested
@@ -277,7 +278,8 @@ def _execute_batches(batches: tuple[Batch, ...], results: Results, run: Run, lea
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
         run.current.enter(STEP_OF.get(run.operation, "writing"), batch)
-        outcome = execute(batch, assessment.policy, history, LeasedRun(context, lease, run.request.run_id))
+        policy = _until_end(assessment.policy, run)
+        outcome = execute(batch, policy, history, LeasedRun(context, lease, run.request.run_id))
         results.outcomes.append(outcome)
         after = before
         run.current.enter("measuring")
@@ -311,10 +313,23 @@ def _budget_stop(batch: Batch, results: Results, run: Run) -> Reason | None:
     limit, policy = run.request.max_batches, results.assessment.policy
     if limit is not None and len(results.outcomes) >= limit:
         return Reason.RUN_BUDGET
-    seconds = run.context.clock.monotonic_seconds() - run.started_seconds
-    if policy.max_run_seconds is not None and seconds >= policy.max_run_seconds:
+    limits = [s for s in (policy.max_run_seconds, run.request.max_seconds) if s is not None]
+    if limits and _elapsed_seconds(run) >= min(limits):
         return Reason.TIME_BUDGET
     return None if run.request.force else fleet_stop(batch, policy, run.context)
+
+
+def _elapsed_seconds(run: Run) -> float:
+    return run.context.clock.monotonic_seconds() - run.started_seconds
+
+
+def _until_end(policy: Policy, run: Run) -> Policy:
+    """The policy of a batch that starts now: its `max_run_seconds`, which end an orphan scan, end with the request."""
+    limit = run.request.max_seconds
+    if limit is None:
+        return policy
+    remaining = max(1, int(limit - _elapsed_seconds(run)))
+    return replace(policy, max_run_seconds=min(policy.max_run_seconds or remaining, remaining))
 
 
 def _ended_by(why: BaseException, results: Results) -> str:

@@ -21,7 +21,8 @@ from iceberg_maint.ports.engine import WorkProgress
 @dataclass(frozen=True, slots=True)
 class Request:
     """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
-    lease. `max_batches` limits the batches of all operations together. `started_by` is who started the run."""
+    lease. `max_batches` limits the batches of all operations together. No batch starts after `max_seconds`, and an orphan
+    scan ends then. `started_by` is who started the run."""
 
     run_id: str
     partitions: frozenset[PartitionKey] | None = None
@@ -29,6 +30,7 @@ class Request:
     force: bool = False
     operations: tuple[Operation, ...] = DATA_OPERATIONS
     started_by: str | None = None
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import TableId, in_shard
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.conditions import maintenance_condition
 from iceberg_maint.defs.code_location import (
     CodeLocation,
-    in_shard,
     load_table_list,
     read_table_list,
     write_table_list,

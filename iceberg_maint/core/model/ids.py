@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,6 +44,12 @@ class TableId:
 
     def __str__(self) -> str:
         return ".".join(self.parts)
+
+
+def in_shard(table: TableId, index: int, count: int) -> bool:
+    """Whether shard `index` contains the table. `index` is from 0 to `count` - 1. Only the table's name decides."""
+    name = str(table).encode("utf-8", "surrogatepass")
+    return int(hashlib.sha256(name).hexdigest()[:12], 16) % count == index
 
 
 class Operation(StrEnum):

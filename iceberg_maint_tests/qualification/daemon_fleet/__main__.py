@@ -29,9 +29,8 @@ import sqlalchemy as sa
 import yaml
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import TableId, in_shard
 from iceberg_maint.defs.automation.maintenance_sensor import TABLES_PER_SENSOR
-from iceberg_maint.defs.code_location import in_shard
 from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file, sharded_workspace
 from iceberg_maint_tests.qualification.daemon_fleet.lake import Lake
 from iceberg_maint_tests.qualification.daemon_fleet.processes import Dagster
