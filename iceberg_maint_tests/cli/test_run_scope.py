@@ -86,9 +86,7 @@ def test_until_idle_goes_beyond_the_budget_of_one_run(fleet: Lake) -> None:
     document = rewrite(fleet, "--until-idle")
     done = {table: sorted(partitions) for table, partitions in batches(document).items()}
     assert len(done.pop("lake.sales.orders")) == 1
-    assert done == dict.fromkeys(
-        ("lake.sales.items", "lake.web.clicks", "lake.web.views"), ["day=1", "day=2"]
-    )
+    assert done == {t: ["day=1", "day=2"] for t in ("lake.sales.items", "lake.web.clicks", "lake.web.views")}
     assert document["not_started"] == []
     assert all(not partitions for partitions in batches(rewrite(fleet, "--until-idle")).values())
 
