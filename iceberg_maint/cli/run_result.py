@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class TableResult:
     """The result of one table, of all its rounds. `outcomes` are those of the last round, `earlier` those with batches of the rounds before.
-    `reported` are the reasons that a person was told."""
+    `reported` are the reasons that stderr shows already."""
 
     table: TableId
     outcomes: list[OperationOutcome] = field(default_factory=list)

@@ -108,7 +108,7 @@ class _Run:
         return PreparedTable(table, self.request, self.context)
 
     def _next_request(self, results: Iterable[TableResult]) -> Request | None:
-        """The request with what is left of the limits; None if the time is over."""
+        """The request with the remaining batches and seconds; None if the time is over."""
         batches, seconds = self.limits.max_batches, self.limits.max_seconds
         if batches is not None:
             batches = max(0, batches - sum(len(o.batches) for r in results for o in r.all_outcomes()))
