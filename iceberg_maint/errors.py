@@ -99,10 +99,10 @@ def wrong_count(path: str, rows: int, stated: int) -> str:
     return f"{path} has {rows} rows; its manifest states {stated}. Fix: {WRONG_COUNT_FIX}"
 
 
-def marks_another_file(path: str, found: str, stated: str) -> str:
-    """The sentence and the fix of a position delete file that marks rows of the data file `found`, which its metadata
+def names_another_file(path: str, found: str, stated: str) -> str:
+    """The sentence and the fix of a position delete file that deletes rows of the data file `found`, which its metadata
     excludes. Readers that trust metadata do not apply it there, and others do."""
-    return f"the delete file {path} marks rows of {found}; its manifest states that it marks {stated} only. Fix: {DELETE_AGAIN}"
+    return f"the delete file {path} deletes rows of {found}; its manifest states that it names {stated} only. Fix: {DELETE_AGAIN}"
 
 
 _ROOM = "free space there, or set ICEBERG_MAINT_HOME to a folder of another file system."

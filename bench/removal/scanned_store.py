@@ -100,13 +100,13 @@ def made_up_store(objects: int) -> Iterator[tuple[Any, Callable[[], dict[str, in
             server.terminate()
 
 
-def scanned(state: Any, **around: Any) -> dict[str, Any]:
+def scanned(state: Any, **context: Any) -> dict[str, Any]:
     """The figures of a scan by the program."""
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
-        world = CleanupContext(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
+        world = CleanupContext(**context, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
         looking = OrphanRemoval(world).scan(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
         with looking as found:
             digest, orphans = (

@@ -14,7 +14,7 @@ from iceberg_maint.core.decisions.history import combine_histories
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
-    CYCLE,
+    ALL_OPERATIONS,
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
     Operation,
@@ -176,7 +176,7 @@ def why(
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    operations = DATA_OPERATIONS if partition else CYCLE
+    operations = DATA_OPERATIONS if partition else ALL_OPERATIONS
     assessment = assess(table, context, operations)
     data = assessment.only(DATA_OPERATIONS)
     if partition is not None and partition not in data.measured.partitions:

@@ -311,10 +311,10 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
 
 
 def _orphan_scan(session: Session, table: TableId, scope: Scope | None = None) -> OrphanRemoval:
-    from iceberg_maint.wiring.adapters import OrphanPasses
+    from iceberg_maint.wiring.adapters import OrphanScans
 
     context = session.context()
-    return OrphanPasses(session.config(), context.catalogs, context.clock, context.ledger)(table, scope)
+    return OrphanScans(session.config(), context.catalogs, context.clock, context.ledger)(table, scope)
 
 
 def _pinned(context: Context, table: TableId) -> tuple[TableState, Policy]:

@@ -10,7 +10,7 @@ import click
 from iceberg_maint.cli.command import command
 from iceberg_maint.cli.context import Session, most_severe_exit, operator
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, FLEET, Operation, PartitionKey, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _release(context: Context, table: TableId, partitions: frozenset[PartitionKe
     """Clears the history of delayed partitions and returns their names. Raises UnknownTableError ICM-126 if a
     requested partition is not delayed."""
     uuid = context.catalogs[table.catalog].pin(table).uuid
-    delayed = {o: _delayed(context, table, uuid, o) for o in CYCLE}
+    delayed = {o: _delayed(context, table, uuid, o) for o in ALL_OPERATIONS}
     all_delayed = sorted(frozenset().union(*delayed.values()))
     unknown = sorted(partitions - set(all_delayed))
     if unknown:

@@ -15,7 +15,7 @@ from iceberg_maint.cli.context import Session
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
-    CYCLE,
+    ALL_OPERATIONS,
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
     PartitionKey,
@@ -76,7 +76,7 @@ def plan(
         return replace(policy, mode=Mode.ACT)
 
     acting = replace(context, policies=replace(context.policies, of_table=policy_to_act))
-    operations = DATA_OPERATIONS if partitions else CYCLE
+    operations = DATA_OPERATIONS if partitions else ALL_OPERATIONS
     requested = frozenset(map(PartitionKey, partitions)) or None
     assessment = assess(table, acting, operations, demand=Demand(requested, force)).in_run_order()
     plans = make_plans(assessment, acting)

@@ -14,7 +14,14 @@ import click
 from iceberg_maint.cli.command import command, overrides_option
 from iceberg_maint.cli.context import Session, most_severe_exit, operator
 from iceberg_maint.cli.run_result import TableResult
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, Operation, PartitionKey, TableId, in_shard
+from iceberg_maint.core.model.ids import (
+    ALL_OPERATIONS,
+    DATA_OPERATIONS,
+    Operation,
+    PartitionKey,
+    TableId,
+    in_shard,
+)
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
 from iceberg_maint.loop.fleet.budget import in_budget_order
 from iceberg_maint.loop.maintain import Request
@@ -77,9 +84,9 @@ def _matching(pattern: str, tables: tuple[TableId, ...], context: Context) -> li
     "--operation",
     "operations",
     multiple=True,
-    type=click.Choice([o.value for o in CYCLE]),
+    type=click.Choice([o.value for o in ALL_OPERATIONS]),
     metavar="OPERATION",
-    help=f"Only this operation; may be repeated: {', '.join(o.value for o in CYCLE)}.",
+    help=f"Only this operation; may be repeated: {', '.join(o.value for o in ALL_OPERATIONS)}.",
 )
 @click.option(
     "--table-pattern",
@@ -122,8 +129,8 @@ def run(
     from iceberg_maint.wiring.adapters import end_process
 
     scope = _Scope(names, patterns, shard)
-    chosen_operations = tuple(o for o in CYCLE if o.value in operations) or (
-        DATA_OPERATIONS if partitions else CYCLE
+    chosen_operations = tuple(o for o in ALL_OPERATIONS if o.value in operations) or (
+        DATA_OPERATIONS if partitions else ALL_OPERATIONS
     )
     _check_usage(scope, partitions, chosen_operations)
     if force and not names:

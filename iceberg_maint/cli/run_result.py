@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.cli.context import Session
 from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
-from iceberg_maint.core.model.ids import CYCLE, TableId, command_line
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, TableId, command_line
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.errors import CODES, EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_UNKNOWN
@@ -105,7 +105,7 @@ def add_exit_codes(context: Context, result: TableResult, session: Session) -> N
     measured = context.ledger.health.get(result.table)
     unknown = 0
     if measured is not None:
-        histories = context.ledger.health.histories({measured.table_uuid: str(result.table)}, CYCLE)
+        histories = context.ledger.health.histories({measured.table_uuid: str(result.table)}, ALL_OPERATIONS)
         unknown = sum(history.unknown_commits for history in histories.values())
         operations = {o.operation for o in result.outcomes}
         faults = next(iter(histories.values())).faults

@@ -54,7 +54,7 @@ class DeleteReference:
 
     `size_bytes` is the length of the blob, or of the file. A deletion vector always has an offset.
     `record_count` of a vector is its cardinality, which the task checks. None: not stated. `data_file` is the only data
-    file that a position delete file marks, by its metadata; None: any of its partition.
+    file that a position delete file names, by its metadata; None: any of its partition.
     """
 
     kind: DeleteKind
@@ -70,8 +70,8 @@ class InputFile:
     """A data file. `path` is as the manifest states it: position delete files name it so.
 
     `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They
-    replace what the file has. `deletes` are the position deletes and deletion vectors that apply to the file. `marks`
-    has further deleted positions, as a portable 64-bit Roaring bitmap in Base64.
+    replace what the file has. `deletes` are the position deletes and deletion vectors that apply to the file.
+    `deleted_positions` has further ones, as a portable 64-bit Roaring bitmap in Base64.
     """
 
     path: str
@@ -81,12 +81,12 @@ class InputFile:
     first_row_id: int | None = None
     constants: Mapping[int, object] = field(default_factory=dict)
     deletes: tuple[DeleteReference, ...] = ()
-    marks: str = ""
+    deleted_positions: str = ""
 
     @property
     def has_deletes(self) -> bool:
         """Whether rows of the file may be deleted."""
-        return bool(self.deletes or self.marks)
+        return bool(self.deletes or self.deleted_positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class EqualityDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkTask:
+class DeletedPositionsTask:
     """Data files of one spec and partition, and the equality deletes of that scope or of the whole table.
 
     A delete applies to a data file with a lower sequence number. `constants` has the values of identity-partitioned
@@ -234,13 +234,13 @@ class MarkTask:
         return dumps(self)
 
     @classmethod
-    def from_json(cls, text: str) -> MarkTask:
+    def from_json(cls, text: str) -> DeletedPositionsTask:
         """Reads a task that `to_json` wrote."""
         return loads(cls, text)
 
 
 @dataclass(frozen=True, slots=True)
-class MarkResult:
+class DeletedPositionsResult:
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
     that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
     hold, `wrong_keys` which delete file has keys that its metadata denies."""
@@ -255,6 +255,6 @@ class MarkResult:
         return dumps(self)
 
     @classmethod
-    def from_json(cls, text: str) -> MarkResult:
+    def from_json(cls, text: str) -> DeletedPositionsResult:
         """Reads a result that `to_json` wrote."""
         return loads(cls, text)

@@ -134,14 +134,14 @@ def _failures_in_a_row(history: PartitionHistory) -> int:
 
 _FAILURES = 3
 """Attempts in a row that failed or had no effect on one partition raise an alert."""
-_GROWING_PASSES, _LEAST_ORPHANS = 3, 100
+_GROWING_SCANS, _LEAST_ORPHANS = 3, 100
 """Orphan scans that each count more files than the one before, and the files from which they count, raise an alert."""
 
 
-def _orphans(passes: Sequence[BatchOutcome]) -> Iterator[Condition]:
-    if not passes:
+def _orphans(scans: Sequence[BatchOutcome]) -> Iterator[Condition]:
+    if not scans:
         return
-    newest = passes[0]
+    newest = scans[0]
     if newest.reason is Reason.APPROVAL_REQUIRED:
         waiting = [h for h in newest.retained or () if h.marked_ms is None]
         files = sum(h.files for h in waiting)
@@ -151,9 +151,9 @@ def _orphans(passes: Sequence[BatchOutcome]) -> Iterator[Condition]:
             f"{_count(files, 'orphan file')} for a person to approve"
             + (f", digest {digests}." if digests else "."),
         )
-    counts = [p.counts.get("orphan_files", 0) for p in passes[:_GROWING_PASSES]]
+    counts = [p.counts.get("orphan_files", 0) for p in scans[:_GROWING_SCANS]]
     grows = all(newer > older for newer, older in pairwise(counts))
-    if len(counts) == _GROWING_PASSES and grows and counts[0] >= _LEAST_ORPHANS:
+    if len(counts) == _GROWING_SCANS and grows and counts[0] >= _LEAST_ORPHANS:
         trend = " → ".join(f"{c:,}" for c in reversed(counts))
         yield Condition(AlertKind.ORPHANS_GROWING, f"Each orphan scan counts more orphan files: {trend}.")
 

@@ -14,7 +14,13 @@ import dagster as dg
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    ALL_OPERATIONS,
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    Operation,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
@@ -282,7 +288,7 @@ class TableResult:
 
 def state_of(context: Context, table: TableId) -> DemoState:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
-    assessment = assess(table, context, CYCLE)
+    assessment = assess(table, context, ALL_OPERATIONS)
     data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
     last_scan = context.ledger.records.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return DemoState(

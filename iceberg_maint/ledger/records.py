@@ -221,10 +221,10 @@ _INSERT = insert(record).values(appended_ms=db_now_ms())
 
 def _shown(conn: Connection, found: Sequence[Record]) -> tuple[Record, ...]:
     """Returns the records, those of tables with read restrictions without values."""
-    marks = conn.execute(
+    names = conn.execute(
         select(health.c.table_name, health.c.table_uuid).where(health.c.form == GOVERNED)
     ).all()
-    governed = {value for mark in marks for value in mark}
+    governed = {value for row in names for value in row}
     return tuple(without_values(r) if {r.table, r.table_uuid} & governed else r for r in found)
 
 

@@ -187,7 +187,7 @@ class SqlRegistry(Part):
             rows = conn.execute(select(fleet_wait).where(fleet_wait.c.table_uuid != FLEET))
             return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms) for r in rows}
 
-    def fleet_passed_ms(self) -> int | None:
+    def fleet_cycle_ms(self) -> int | None:
         """Returns the time of the last cycle over the fleet. None if there was none, or the waits were deleted."""
         with self._read() as conn:
             return conn.scalar(select(fleet_wait.c.decided_ms).where(fleet_wait.c.table_uuid == FLEET))

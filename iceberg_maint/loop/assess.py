@@ -48,7 +48,7 @@ NOTHING_EXPIRES = Retention((), (), (), ())
 class Assessment:
     """One table: its state, its policy, its health, its histories and the decisions that follow.
 
-    There is one history and one decision per operation, in the order of the cycle. With housekeeping
+    There is one history and one decision per operation, in the order of a run. With housekeeping
     among the operations, `retention` is what may expire and `sweeps` says whether the trash may be emptied. `situation` is
     what the decisions follow from.
     """

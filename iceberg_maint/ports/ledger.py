@@ -341,7 +341,7 @@ class Registry(Protocol):
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:
         """Returns every partition that waits for the budget of the fleet."""
 
-    def fleet_passed_ms(self) -> int | None:
+    def fleet_cycle_ms(self) -> int | None:
         """Returns when `replace_fleet_waits` was called last, by the database's clock. None after
         `replace_fleet_waits(None)`."""
 

@@ -130,7 +130,7 @@ class OrphanFiles(Protocol):
         holds: Callable[[], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
-        """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
+        """Deletes trash past its retention if `sweep` is set, then moves the present orphans to the trash.
 
         The retention of the files of stored releases begins first.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process

@@ -1,7 +1,7 @@
 """Retention in place: released files stay at their paths until it is over, then each is proved again and deleted.
 
 A mark lists the files of stored releases. It is on storage before the releases are deleted, so every step can be
-repeated after a crash. Nothing moves: during the hold every reader finds its files, and a file that is registered
+repeated after a crash. Nothing moves: during the retention every reader finds its files, and a file that is registered
 again is referenced. Before a file is deleted, the current metadata are read, and whenever the catalog's
 pointer has changed they are read again. A file that is in a younger mark waits for the retention of that mark.
 """
@@ -63,7 +63,7 @@ def retain_in_place(
     """With `marks`, lists the files of all stored releases, one mark per prefix that has any, then deletes the
     releases. With `deletes`, deletes the files of marks past their retention, or of the mark `mark_id`.
 
-    Nothing is deleted while a release is stored: it may name files of an older mark, and its hold has not begun.
+    Nothing is deleted while a release is stored: it may name files of an older mark, and its retention has not begun.
     `done` receives what was done, however it ends. Raises RefusedError as `scan` does,
     UnreadableTableError ICM-101, FenceLostError.
     """

@@ -232,8 +232,8 @@ class PathTables:
         rest = iter(hashes)
         rows: set[bytes] = set()
         while chunk := list(islice(rest, _PARAMETERS)):
-            marks = ",".join("?" * len(chunk))
-            rows.update(row for (row,) in self._db.execute(f"{query} ({marks})", chunk))
+            placeholders = ",".join("?" * len(chunk))
+            rows.update(row for (row,) in self._db.execute(f"{query} ({placeholders})", chunk))
         return rows
 
     def counts(self) -> ScanCounts:

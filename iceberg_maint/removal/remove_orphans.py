@@ -79,8 +79,8 @@ class CleanupContext:
 class OrphanRemoval:
     """Finds the unreferenced files of one table, removes them in two steps, and restores them."""
 
-    def __init__(self, around: CleanupContext, scope: Scope = Scope()) -> None:
-        self._context, self._scope = around, scope
+    def __init__(self, context: CleanupContext, scope: Scope = Scope()) -> None:
+        self._context, self._scope = context, scope
 
     def run(
         self,
@@ -140,7 +140,7 @@ class OrphanRemoval:
 
     def stored_releases(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[Release, ...]:
         """Returns the releases of the table whose files are not yet in the trash. Their retention begins with the next
-        pass."""
+        scan."""
         found = stored_releases(_target(state, policy).prefixes, state.uuid, self._context.store(state))
         return tuple(release for _, release in found if release.table_uuid == state.uuid)
 
@@ -292,14 +292,14 @@ class OrphanRemoval:
     def _removal(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, in_flight: frozenset[str]
     ) -> Removal:
-        around, target = self._context, _target(state, policy)
+        context, target = self._context, _target(state, policy)
         return Removal(
-            replace(target, others=around.others(state.table), in_flight=in_flight, name_of=around.name_of),
+            replace(target, others=context.others(state.table), in_flight=in_flight, name_of=context.name_of),
             policy,
-            around.store(state),
-            around.reachability(state),
+            context.store(state),
+            context.reachability(state),
             self._scratch(),
-            around.now_ms,
+            context.now_ms,
         )
 
     def _renewed(self, removal: Removal) -> Removal:

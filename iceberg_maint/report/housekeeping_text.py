@@ -164,11 +164,11 @@ def explain_housekeeping(
         None if every_seconds is None or last_done_ms is None else last_done_ms + every_seconds * 1000,
         holders,
         _change(decision, past),
-        _last_pass(last_scan) if operation is Operation.REMOVE_ORPHAN_FILES else "",
+        _last_scan_text(last_scan) if operation is Operation.REMOVE_ORPHAN_FILES else "",
     )
 
 
-def _last_pass(last: BatchOutcome | None) -> str:
+def _last_scan_text(last: BatchOutcome | None) -> str:
     if last is None:
         return ""
     return last.message if last.reason is Reason.REFUSED else sign(last.unlogged)

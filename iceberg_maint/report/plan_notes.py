@@ -7,7 +7,12 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from iceberg_maint.core.decisions.applicability import UNREAD, has_marks, losing_readers, marks_of
+from iceberg_maint.core.decisions.applicability import (
+    UNREAD,
+    has_position_deletes,
+    losing_readers,
+    position_delete_feature,
+)
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.model.reasons import Decision
@@ -33,8 +38,8 @@ def readers_sentence(
 ) -> str:
     """Returns what readers may lose or keep, "" if nothing is at stake. `policy` is that of the configuration,
     `properties` are the table's. Without `batches` the sentence is on what a plan may contain."""
-    on_marks = _on_marks(measured, policy, properties, batches)
-    return "; ".join(filter(None, (on_marks, _on_output(policy, properties, batches))))
+    on_position_deletes = _on_position_deletes(measured, policy, properties, batches)
+    return "; ".join(filter(None, (on_position_deletes, _on_output(policy, properties, batches))))
 
 
 def _on_output(policy: Policy, properties: Mapping[str, str], batches: Sequence[Batch] | None) -> str:
@@ -51,27 +56,27 @@ def _on_output(policy: Policy, properties: Mapping[str, str], batches: Sequence[
     return f"a run is refused (ICM-182): {refused}" if refused else unread
 
 
-def _on_marks(
+def _on_position_deletes(
     measured: Measured, policy: Policy, properties: Mapping[str, str], batches: Sequence[Batch] | None
 ) -> str:
-    total, marks = measured.total(), marks_of(measured, properties)
+    total, feature = measured.total(), position_delete_feature(measured, properties)
     equality = total.equality_delete_files > 0 and policy.equality_deletes.route is not Route.REWRITE
     if (lost := losing_readers(measured, policy, properties)) and (equality or total.position_delete_files):
         why = f"{_names(lost)} would lose the table, and the policy key readers is not set"
         if policy.readers:
             why = f"{_names(lost)} of the policy key readers would lose the table"
-        return f"no {marks.value}: {why}; {_instead(batches) if equality else 'position delete files stay'}"
-    marking = [b for b in batches or () if _marks(b)]
-    if has_marks(measured) or not (marking or (batches is None and equality)):
+        return f"no {feature.value}: {why}; {_instead(batches) if equality else 'position delete files stay'}"
+    writing = [b for b in batches or () if _writes_position_deletes(b)]
+    if has_position_deletes(measured) or not (writing or (batches is None and equality)):
         return ""
-    unread = UNREAD[marks]
+    unread = UNREAD[feature]
     who = f"not read by {_names(sorted(unread))}" if unread else "read by every engine of the record"
     other = ""
-    if unread and marking:
-        files = sum(f.size_bytes for b in marking for g in b.groups for f in g.files)
+    if unread and writing:
+        files = sum(f.size_bytes for b in writing for g in b.groups for f in g.files)
         other = f"; a rewrite of the data files would read and write {size(2 * files)}"
-    brings = "brings" if marking else "may bring"
-    return f"{brings} {marks.value} into the table, which has none: {who}{other}"
+    brings = "brings" if writing else "may bring"
+    return f"{brings} {feature.value} into the table, which has none: {who}{other}"
 
 
 def _instead(batches: Sequence[Batch] | None) -> str:
@@ -83,7 +88,7 @@ def _instead(batches: Sequence[Batch] | None) -> str:
     return f"the data files under equality deletes are rewritten: {size(2 * files)} read and written"
 
 
-def _marks(batch: Batch) -> bool:
+def _writes_position_deletes(batch: Batch) -> bool:
     """Whether the batch may write position deletes or deletion vectors."""
     match batch.work:
         case ConvertEqualityDeletes():

@@ -164,7 +164,7 @@ def build(config: Config) -> Context:
         Policies(policies(config), config.fleet_budget),
         EngineAccess(lambda: spark_engine(catalogs, spark.session), spark, _row_types()),
         Storage(
-            OrphanPasses(config, catalogs, clock, ledger), now_ms=lambda state: store_now_ms(catalogs, state)
+            OrphanScans(config, catalogs, clock, ledger), now_ms=lambda state: store_now_ms(catalogs, state)
         ),
         Observers(
             integration(config, "telemetry").telemetry(config),
@@ -254,8 +254,8 @@ def missing_rights(
         yield from catalog.missing_rights(table, changes=changes)
 
 
-class OrphanPasses:
-    """Makes the orphan scan of a table, which compares the table with all tables of all catalogs. The ledger
+class OrphanScans:
+    """Makes the orphan scan of each table. A scan compares the table with all tables of all catalogs. The ledger
     keeps what the scans read of those tables."""
 
     def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock, ledger: Ledger) -> None:
@@ -276,7 +276,7 @@ class OrphanPasses:
             delete_unused(self._scratch, self._clock.now_ms())
             self._is_first = False
         catalog = _metadata_catalog(self._catalogs, table.catalog)
-        around = CleanupContext(
+        context = CleanupContext(
             others=self._location_owners.others,
             store=lambda state: open_store(catalog.io_of(state.table), state.location),
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
@@ -284,7 +284,7 @@ class OrphanPasses:
             now_ms=self._clock.now_ms,
             name_of=self._ledger.leases.last_leased_name,
         )
-        return OrphanRemoval(around, scope or Scope())
+        return OrphanRemoval(context, scope or Scope())
 
     @cached_property
     def _location_owners(self) -> FleetLocationOwners:

@@ -18,7 +18,7 @@ from typing import Any
 
 from iceberg_maint.config import Config
 from iceberg_maint.config.catalogs import CatalogConfig
-from iceberg_maint.core.model.ids import CYCLE, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, TableId
 from iceberg_maint.engines.spark.session.class_archive import (
     COMMAND,
     check_writers,
@@ -144,7 +144,9 @@ def _work(config: Config) -> None:
 def _maintain(context: Context, table: str) -> None:
     # By force, because the tables are too small to be due.
     maintain(
-        TableId(CATALOG, (NAMESPACE,), table), Request(f"train-{table}", None, None, True, CYCLE), context
+        TableId(CATALOG, (NAMESPACE,), table),
+        Request(f"train-{table}", None, None, True, ALL_OPERATIONS),
+        context,
     )
 
 

@@ -19,7 +19,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.released_file_rules import Release, RemovedSnapshot
 from iceberg_maint.removal.remove_orphans import OrphanRemoval
-from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
+from iceberg_maint.wiring.adapters import OrphanScans, SystemClock, build
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import NoEngine, StoreClock
@@ -54,7 +54,7 @@ def session(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) ->
         real,
         clock=clock,
         engine=NoEngine,
-        orphan_files=OrphanPasses(config, real.catalogs, clock, real.ledger),
+        orphan_files=OrphanScans(config, real.catalogs, clock, real.ledger),
     )
     monkeypatch.setattr(context.ledger.registry, "now_ms", clock.now_ms)
     return Session(load=lambda _path: config, build=lambda _config: context)

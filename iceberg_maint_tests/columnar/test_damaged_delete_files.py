@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.marks import marks
+from iceberg_maint.columnar.deleted_positions import deleted_positions
 from iceberg_maint.columnar.parquet.parquet_metadata import get
 from iceberg_maint.columnar.parquet.thrift import BINARY
 from iceberg_maint.columnar.parquet.thrift import Struct as Fields
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import (
+    DeletedPositionsTask,
     DeleteKind,
     DeleteReference,
     EqualityDelete,
-    MarkTask,
     NotParquetError,
     RewriteTask,
     WrongInputError,
@@ -132,10 +132,10 @@ def test_equality_delete_file_with_a_name_that_is_no_utf8_is_refused(tmp_path: P
     Path(delete.path).write_bytes(contents)
     deletes = (EqualityDelete(delete.path, len(contents), 5, 2, (1,)),)
     with pytest.raises(WrongInputError, match=r"e.parquet cannot be read as Parquet: 'utf-8' codec"):
-        marks(MarkTask((file,), deletes, SCHEMA))
+        deleted_positions(DeletedPositionsTask((file,), deletes, SCHEMA))
 
 
-def test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_refused(
+def test_position_delete_file_that_names_another_data_file_than_its_metadata_is_refused(
     tmp_path: Path,
 ) -> None:
     """A rewrite of the stated file drops the delete file, and the rows of the other one would come back."""
@@ -148,6 +148,6 @@ def test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_
     with pytest.raises(WrongInputError) as refused:
         rewrite(task_of(tmp_path / "b", SCHEMA, [replace(first, deletes=(of_first,))]))
     assert str(refused.value) == (
-        f"the delete file {deleted.path} marks rows of {second.path}; its manifest states that it marks {first.path} only. "
+        f"the delete file {deleted.path} deletes rows of {second.path}; its manifest states that it names {first.path} only. "
         "Fix: remove the delete file from the table, and have the engine that wrote it delete its rows again."
     )

@@ -39,8 +39,8 @@ from pyroaring import BitMap64
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import RewriteTask
 spliced = RewriteTask.from_json(Path(sys.argv[1]).read_text())
-marks = b64encode(BitMap64([1, 2]).serialize()).decode()
-marked = replace(spliced.inputs[0], marks=marks)
+positions = b64encode(BitMap64([1, 2]).serialize()).decode()
+marked = replace(spliced.inputs[0], deleted_positions=positions)
 found = [
     rewrite(spliced),
     rewrite(replace(spliced, splice=False, output_path=spliced.output_path + ".encoded")),

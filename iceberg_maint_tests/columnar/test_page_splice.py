@@ -276,9 +276,11 @@ def test_task_that_does_not_qualify_is_encoded(task: RewriteTask, tmp_path: Path
     assert found.record_count == 3 * ROWS - (2 if name == "deletes" else 0)
 
 
-def test_marked_file_is_not_spliced(task: RewriteTask) -> None:
-    marks = b64encode(BitMap64([1, 2]).serialize()).decode()
-    found = rewrite(replace(task, inputs=(replace(task.inputs[0], marks=marks), *task.inputs[1:])))
+def test_file_with_deleted_positions_is_not_spliced(task: RewriteTask) -> None:
+    positions = b64encode(BitMap64([1, 2]).serialize()).decode()
+    found = rewrite(
+        replace(task, inputs=(replace(task.inputs[0], deleted_positions=positions), *task.inputs[1:]))
+    )
     assert (found.spliced, found.proof.difference) == ((), "")
     assert (found.record_count, found.proof.rows_deleted) == (3 * ROWS - 2, 2)
 

@@ -214,17 +214,17 @@ def test_rows_marked_in_the_task_are_dropped_beside_those_of_a_vector(tmp_path: 
     blob = vector_blob([3, 9])
     (tmp_path / "dv.puffin").write_bytes(blob)
     vector = DeleteReference(DeleteKind.DELETION_VECTOR, str(tmp_path / "dv.puffin"), len(blob), 0, 2)
-    marks = b64encode(BitMap64([0, 4]).serialize()).decode()
-    files = [replace(file, deletes=(vector,), marks=marks)]
+    positions = b64encode(BitMap64([0, 4]).serialize()).decode()
+    files = [replace(file, deletes=(vector,), deleted_positions=positions)]
     result, found = rewritten(task_of(tmp_path, LONG, files, memory_limit_bytes=memory))
     assert [row["n"] for row in found] == [1, 2, 5, 6, 7, 8]
     assert (result.proof.rows_deleted, result.proof.rows_out, result.proof.difference) == (4, 6, "")
 
 
 def test_mark_beyond_the_rows_of_a_file_is_refused(tmp_path: Path) -> None:
-    marks = b64encode(BitMap64([3]).serialize()).decode()
-    file = replace(numbers(tmp_path, "1.parquet", [1, 2, 3]), marks=marks)
-    with pytest.raises(WrongInputError, match="has 3 rows; row 3 is marked deleted"):
+    positions = b64encode(BitMap64([3]).serialize()).decode()
+    file = replace(numbers(tmp_path, "1.parquet", [1, 2, 3]), deleted_positions=positions)
+    with pytest.raises(WrongInputError, match="has 3 rows; the position 3 is deleted"):
         rewrite(task_of(tmp_path, LONG, [file]))
 
 

@@ -74,7 +74,7 @@ def test_pass_keeps_when_the_wait_began_and_a_removed_budget_ends_it() -> None:
     assert {p: w.since_ms == 7 for (_, p), w in again.waits.items()} == {"p=a": False, "p=c": True}
     assert in_budget_order(context, [TABLE]) == [TABLE]
     divide_budget(context_of(world, None))
-    assert (world.ledger.registry.fleet_waits(), world.ledger.registry.fleet_passed_ms()) == ({}, None)
+    assert (world.ledger.registry.fleet_waits(), world.ledger.registry.fleet_cycle_ms()) == ({}, None)
 
 
 def test_table_with_a_wrong_policy_has_no_part_of_the_budget_and_ends_no_pass() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.model.ids import CYCLE, Operation
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.loop import assess as outlook_module
@@ -28,8 +28,8 @@ def assessed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Operation, ...]]:
     return calls
 
 
-DATA = CYCLE[:3]
-HOUSEKEEPING = CYCLE[3:]
+DATA = ALL_OPERATIONS[:3]
+HOUSEKEEPING = ALL_OPERATIONS[3:]
 
 
 @pytest.mark.parametrize(("make", "operations"), [(World, DATA), (HousekeepingWorld, HOUSEKEEPING)])
@@ -48,7 +48,7 @@ def test_data_and_housekeeping_are_assessed_apart(assessed: list[tuple[Operation
     """A clock or a store that only housekeeping reads must not stop the work on data."""
     world = World()
     world.policy = replace(world.policy, mode=Mode.ADVISE)
-    world.run(operations=CYCLE)
+    world.run(operations=ALL_OPERATIONS)
     assert assessed == [DATA, HOUSEKEEPING]
 
 

@@ -66,7 +66,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The data file that each entry names, as a number, -1 for none. `unreferenced` marks entries that
+    """The data file that each entry names, as a number, -1 for none. `unreferenced` is true for entries that
     name a data file that is not live or is newer than the entry."""
 
     named: Integers

@@ -178,8 +178,8 @@ def _today() -> int:
 def _rows(connection: sqlite3.Connection, columns: str, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for start in range(0, len(paths), _CHUNK):
         chunk = paths[start : start + _CHUNK]
-        marks = ",".join("?" * len(chunk))
-        yield from connection.execute(f"SELECT {columns} FROM entry WHERE path IN ({marks})", chunk)
+        placeholders = ",".join("?" * len(chunk))
+        yield from connection.execute(f"SELECT {columns} FROM entry WHERE path IN ({placeholders})", chunk)
 
 
 def _checksum(packed: bytes, *keys: str) -> bytes:

@@ -146,8 +146,8 @@ def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) 
 
 
 def only_path(lower: Bounds, upper: Bounds) -> str | None:
-    """Returns the data file whose rows a position delete file marks, from its bounds of `file_path`
-    alone: Spark omits `referenced_data_file` (Iceberg's `ContentFileUtil.referencedDataFile`). Bytes that are no text
+    """Returns the data file that a position delete file names, from its bounds of `file_path`
+    alone: Spark omits `referenced_data_file` (Iceberg's `ContentFileUtil.referencedDataFile`). Bytes that are not text
     name none."""
     first, last = (bounds[0] if bounds else None for bounds in (lower, upper))
     if first is None or first != last:

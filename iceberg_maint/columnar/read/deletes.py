@@ -38,7 +38,7 @@ from iceberg_maint.columnar.task import (
     WrongInputError,
     unreadable,
 )
-from iceberg_maint.errors import marks_another_file, wrong_count
+from iceberg_maint.errors import names_another_file, wrong_count
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 4
@@ -54,10 +54,10 @@ class Positions:
     def of(self, file: InputFile) -> np.ndarray[Any, Any] | None:
         """Returns the distinct deleted positions of a file in their order, None if it has none."""
         parts = [self._read(reference, file.path) for reference in file.deletes]
-        if file.marks:
-            parts.append(_marked(file))
-        marks = [p for p in parts if len(p)]
-        return np.unique(np.concatenate(marks)) if marks else None
+        if file.deleted_positions:
+            parts.append(_positions_of_task(file))
+        found = [p for p in parts if len(p)]
+        return np.unique(np.concatenate(found)) if found else None
 
     def _read(self, reference: DeleteReference, data_file: str) -> np.ndarray[Any, Any]:
         if reference.kind is DeleteKind.DELETION_VECTOR:
@@ -97,7 +97,7 @@ class Positions:
         if rows.num_rows == 0:
             return {}
         if reference.data_file is not None and (others := {*names} - {reference.data_file}):
-            raise WrongInputError(marks_another_file(reference.path, min(others), reference.data_file))
+            raise WrongInputError(names_another_file(reference.path, min(others), reference.data_file))
         codes, positions = numbers_of(paths.indices), numbers_of(rows.column("pos").combine_chunks())
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
@@ -112,13 +112,13 @@ def _has_form(schema: pa.Schema) -> bool:
     return bool(is_text and pa.types.is_signed_integer(position))
 
 
-def _marked(file: InputFile) -> np.ndarray[Any, Any]:
+def _positions_of_task(file: InputFile) -> np.ndarray[Any, Any]:
     from pyroaring import BitMap64
 
-    positions = np.asarray(BitMap64.deserialize(b64decode(file.marks)).to_array(), dtype=np.int64)
+    positions = np.asarray(BitMap64.deserialize(b64decode(file.deleted_positions)).to_array(), dtype=np.int64)
     if len(positions) and positions[-1] >= file.record_count:
         raise WrongInputError(
-            f"{file.path} has {file.record_count} rows; row {positions[-1]} is marked deleted."
+            f"{file.path} has {file.record_count} rows; the position {positions[-1]} is deleted."
         )
     return positions
 

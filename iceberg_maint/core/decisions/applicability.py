@@ -202,16 +202,16 @@ UNREAD: Mapping[Feature, frozenset[Reader]] = {
 """The readers that do not read a feature. A test compares this with the record of `make qualify SUITE=readers`."""
 
 
-def marks_of(measured: Measured, properties: Mapping[str, str]) -> Feature:
-    """Returns how a conversion or a merge marks deleted rows (Iceberg `write.delete.format.default`)."""
+def position_delete_feature(measured: Measured, properties: Mapping[str, str]) -> Feature:
+    """Returns the form of the deletes that a conversion or a merge writes (Iceberg `write.delete.format.default`)."""
     if measured.format_version >= 3:
         return Feature.DELETION_VECTORS
     kind = properties.get("write.delete.format.default", properties.get("write.format.default", "parquet"))
-    marks = f"position deletes {kind.lower()}"
-    return Feature(marks) if marks in set(Feature) else Feature.POSITION_DELETES_PARQUET
+    name = f"position deletes {kind.lower()}"
+    return Feature(name) if name in set(Feature) else Feature.POSITION_DELETES_PARQUET
 
 
-def has_marks(measured: Measured) -> bool:
+def has_position_deletes(measured: Measured) -> bool:
     """Returns whether the table has deletion vectors, in format v2 position deletes."""
     if measured.format_version >= 3:
         return any(p.deletion_vectors for p in measured.partitions.values())
@@ -221,20 +221,20 @@ def has_marks(measured: Measured) -> bool:
 def losing_readers(
     measured: Measured, policy: Policy, properties: Mapping[str, str] = NO_PROPERTIES
 ) -> tuple[Reader, ...]:
-    """Returns the readers for whose sake deleted rows are not marked: those that the policy names and that do not read the
-    marks. If it names none, those that would lose a table that has no marks yet, unless the route of equality
-    deletes is `convert`."""
-    unread = UNREAD[marks_of(measured, properties)]
+    """Returns the readers for whose sake no position deletes are written: those that the policy names and that do not read
+    them. If it names none, those that would lose a table that has no position deletes yet, unless the route of
+    equality deletes is `convert`."""
+    unread = UNREAD[position_delete_feature(measured, properties)]
     if policy.readers:
         return tuple(sorted(unread.intersection(policy.readers)))
-    allowed = policy.equality_deletes.route is Route.CONVERT or has_marks(measured)
+    allowed = policy.equality_deletes.route is Route.CONVERT or has_position_deletes(measured)
     return () if allowed else tuple(sorted(unread))
 
 
 def readers_policy(
     policy: Policy, measured: Measured, properties: Mapping[str, str] = NO_PROPERTIES
 ) -> Policy:
-    """Returns the policy that marks no deleted rows if a reader would lose the table. Equality deletes are applied by
+    """Returns the policy that writes no position deletes if a reader would lose the table. Equality deletes are applied by
     rewriting the data files. Position delete files stay: writers of format v3 add none, and a rewrite for other reasons
     applies them."""
     if not losing_readers(measured, policy, properties):

@@ -131,7 +131,7 @@ def housekeeping_findings(
 def may_sweep(
     retention: Retention, expiry: TableHistory, delete_after_seconds: int, now_ms: int, *, expires: bool
 ) -> bool:
-    """Returns whether trash past its hold may be deleted: an expiry has succeeded since the files were moved,
+    """Returns whether trash past its retention may be deleted: an expiry has succeeded since the files were moved,
     or no snapshot is left to expire, or this program `expires` none. Returns False while the expiry is held
     for a person, because that person may need files of the trash. `expiry` is the history of expiries."""
     expired_ms = expiry.last_done_ms

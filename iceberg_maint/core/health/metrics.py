@@ -47,7 +47,7 @@ class PartitionHealth:
     position_delete_records: int = _metric("rows in position delete files")
     position_delete_bytes: int = _metric("bytes of position delete files")
     deletion_vectors: int = _metric("live deletion vectors")
-    deletion_vector_records: int = _metric("rows marked by deletion vectors")
+    deletion_vector_records: int = _metric("rows deleted by deletion vectors")
     deletion_vector_bytes: int = _metric("bytes of the deletion vectors themselves")
     equality_delete_files: int = _metric("live equality delete files stored in this partition")
     equality_delete_records: int = _metric("rows in equality delete files")
@@ -94,10 +94,10 @@ class PartitionHealth:
 
     @property
     def delete_ratio(self) -> float:
-        """Rows marked by position deletes and deletion vectors, per row. Dangling deletes mark no row."""
-        marked = self.position_delete_records + self.deletion_vector_records
-        marked -= self.dangling_position_delete_records
-        return marked / self.records if self.records else 0.0
+        """Rows deleted by position deletes and deletion vectors, per row. Dangling deletes delete no row."""
+        deleted = self.position_delete_records + self.deletion_vector_records
+        deleted -= self.dangling_position_delete_records
+        return deleted / self.records if self.records else 0.0
 
     @property
     def dangling_position_delete_files(self) -> int:
@@ -237,7 +237,7 @@ def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:
 
 
 DERIVED_METRICS: dict[str, str] = {
-    "delete_ratio": "rows marked by position deletes and deletion vectors that do not dangle, per row",
+    "delete_ratio": "rows deleted by position deletes and deletion vectors that do not dangle, per row",
     "average_file_bytes": "mean size of a data file",
     "delete_files": "position delete files, deletion vectors and equality delete files",
     "dangling_position_delete_files": "dangling position delete files and deletion vectors",

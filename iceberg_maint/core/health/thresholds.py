@@ -17,8 +17,8 @@ from iceberg_maint.core.policy.data import (
 
 MERGEABLE = "mergeable_delete_files"
 REMAINING = "position_delete_files"
-UNMARKING = "dangling_position_delete_files"
-FINDINGS = (MERGEABLE, REMAINING, UNMARKING)
+DANGLING = "dangling_position_delete_files"
+FINDINGS = (MERGEABLE, REMAINING, DANGLING)
 """Metrics of the findings for this operation."""
 
 _POSITION_DELETES = Operation.REWRITE_POSITION_DELETE_FILES.value
@@ -36,15 +36,15 @@ def thresholds(
     if format_version < 3:
         merged = (MERGEABLE, health.mergeable_delete_files)
     yield *merged, policy.min_input_files, f"{_POSITION_DELETES}.min_input_files"
-    unmarking = health.dangling_position_delete_files
-    yield UNMARKING, unmarking, 1, f"{_POSITION_DELETES}.enabled"
+    dangling = health.dangling_position_delete_files
+    yield DANGLING, dangling, 1, f"{_POSITION_DELETES}.enabled"
 
 
 def position_delete_findings(
     health: PartitionHealth, policy: RewritePositionDeleteFilesPolicy, format_version: int
 ) -> Iterator[Finding]:
-    """Yields a finding for position delete files beyond the threshold, and for position deletes that mark
-    no row."""
+    """Yields a finding for position delete files beyond the threshold, and for position deletes that
+    delete no row."""
     for metric, files, threshold, key in thresholds(health, policy, format_version):
         if threshold is not None and files >= threshold:
             reason = Reason.POSITION_DELETES

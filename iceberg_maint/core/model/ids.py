@@ -84,8 +84,8 @@ as a whole."""
 REMOVING_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
 """The operations that remove snapshots or files by their age."""
 
-CYCLE = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
-"""All operations, in the order of a cycle."""
+ALL_OPERATIONS = (*DATA_OPERATIONS, *HOUSEKEEPING_OPERATIONS)
+"""All operations, in the order of a run."""
 
 PartitionKey = NewType("PartitionKey", str)
 """The key of one partition, as `core.model.partition_key` encodes it, or `WHOLE_TABLE`. Ledger, JSON and Dagster

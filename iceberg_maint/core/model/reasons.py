@@ -80,7 +80,7 @@ CUT_SHORT = frozenset({Reason.TERMINATED, Reason.LEASE_HELD})
 SENTENCES: dict[Reason, str] = {
     Reason.SMALL_FILES: "enough small files to gain from a rewrite",
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
-    Reason.DELETE_RATIO: "position deletes mark too large a share of the rows",
+    Reason.DELETE_RATIO: "position deletes delete too large a share of the rows",
     Reason.DELETE_FILES: "more delete files than allowed",
     Reason.LAYOUT: "too many files overlap in the sort columns; readers cannot skip them",
     Reason.FORCED: "requested by a person, healthy or not",
@@ -101,7 +101,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run works on the table",
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them in every read",
-    Reason.POSITION_DELETES: "more position delete files than needed, or some that mark no live row",
+    Reason.POSITION_DELETES: "more position delete files than needed, or some that delete no live row",
     Reason.FORMAT_VERSION: "the table's format version is not supported",
     Reason.DROPPED_SOURCE: "the source column of an older partition spec with live files was dropped; a commit that "
     "copies their manifests loses their partitions, and deletes no longer apply to them",

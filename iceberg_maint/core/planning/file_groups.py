@@ -133,23 +133,22 @@ class Candidate:
 
     @property
     def file_scoped_delete_ratio(self) -> float:
-        """The share of the file's rows marked by deletes that name the file (Iceberg's
+        """The share of the file's rows that deletes which name the file delete (Iceberg's
         `tooHighDeleteRatio`)."""
-        marked = sum(d.record_count for d in self.position_deletes if d.referenced_data_file)
-        return min(marked, self.file.record_count) / max(1, self.file.record_count)
+        deleted = sum(d.record_count for d in self.position_deletes if d.referenced_data_file)
+        return min(deleted, self.file.record_count) / max(1, self.file.record_count)
 
     @property
-    def marking_deletes(self) -> tuple[LiveFile, ...]:
-        """The position deletes that may mark a row. A delete file that is older than the commit of the data
-        file marks none: it applies by sequence number if a rewrite kept that number, but it can name only
-        files that existed."""
+    def naming_deletes(self) -> tuple[LiveFile, ...]:
+        """The position deletes that may name the file. One that is older than the commit of the data file cannot: it
+        applies by sequence number if a rewrite kept that number, but it names only files that existed."""
         added = self.file.file_sequence_number or 0
         return tuple(d for d in self.position_deletes if d.data_sequence_number >= added)
 
     @property
     def has_partition_scoped_deletes(self) -> bool:
-        """Whether a position delete file that names no single data file may mark a row."""
-        return any(d.referenced_data_file is None for d in self.marking_deletes)
+        """Whether a position delete file of several data files may name this one."""
+        return any(d.referenced_data_file is None for d in self.naming_deletes)
 
 
 def candidates(
@@ -240,15 +239,15 @@ class Rules:
         return gains and (fewer or splits)
 
     def _deletes_ask(self, candidate: Candidate) -> bool:
-        if not candidate.marking_deletes:
+        if not candidate.naming_deletes:
             return False
         if Reason.DELETE_FILES in self.reasons:
             return True
         limit = self.policy.delete_ratio_act
         if limit is None:
             return False
-        # The metadata does not say which files a partition-scoped delete file marks: take every file that it
-        # may mark.
+        # The metadata does not say which files a partition-scoped delete file names: every file that it may name is a
+        # candidate.
         return candidate.file_scoped_delete_ratio >= limit or (
             Reason.DELETE_RATIO in self.reasons and candidate.has_partition_scoped_deletes
         )

@@ -85,13 +85,13 @@ def plan_rewrite(inputs: PlanInputs) -> Plan:
             applied_deletes=applied_deletes(by_path[p] for p in paths),
             writer=writer if writer.columnar or writer.reason else None,
         )
-        marked = [by_path[p].file for p in sorted(paths & under)]
-        if marked:
-            # Dropped are the deletes that no other file needs. The sequence numbers of the new files are not below those of the
+        under_deletes = [by_path[p].file for p in sorted(paths & under)]
+        if under_deletes:
+            # The commit drops the deletes that no other file needs. The sequence numbers of the new files are not below those of the
             # kept ones.
-            applying = deletes.applying(marked)
+            applying = deletes.applying(under_deletes)
             kept = live.needed_beside(applying, paths, state.specs)
-            rows, correction = sum(f.record_count for f in marked), inputs.limits.memory_correction
+            rows, correction = sum(f.record_count for f in under_deletes), inputs.limits.memory_correction
             work = replace(
                 work,
                 equality_deletes=planned_deletes(applying, kept, state.specs),
@@ -205,10 +205,10 @@ def _chunks(
     open_chunk: dict[tuple[bool, bool, RowWriter, PartitionKey | None], _Chunk] = {}
     for group, writer in written:
         is_under, is_sorted = any(f.path in under for f in group.files), group.files[0].path in in_order
-        marked = is_under, is_sorted, writer, group.partition if group.partition in alone else None
-        chunk = open_chunk.get(marked)
+        batch_key = is_under, is_sorted, writer, group.partition if group.partition in alone else None
+        chunk = open_chunk.get(batch_key)
         if chunk is None or not chunk.add(group, windows):
-            chunk = open_chunk[marked] = _Chunk(writer, group)
+            chunk = open_chunk[batch_key] = _Chunk(writer, group)
             chunks.append(chunk)
     return [(chunk.groups, chunk.writer) for chunk in chunks]
 

@@ -1,4 +1,4 @@
-"""Plans batches of `rewrite_position_delete_files`: deletes with every data file they may mark.
+"""Plans batches of `rewrite_position_delete_files`: deletes with every data file that they may name.
 
 The positions of live data files are written again, to one new file per data file (in v3 a deletion vector),
 and the old delete file is removed. A partition-scoped delete file may name any data file of its partition,
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
-from iceberg_maint.core.health.thresholds import MERGEABLE, REMAINING, UNMARKING
+from iceberg_maint.core.health.thresholds import DANGLING, MERGEABLE, REMAINING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import (
@@ -114,7 +114,7 @@ def _units(
         scope = [c for c in found if c.file.spec_id == spec_id]
         oldest = _Oldest.of(scope)
         shared = [d for d in deletes if _is_shared(d) and d.spec_id == spec_id and oldest.reached_by(d)]
-        hollow = may_merge and any(not oldest.may_be_marked_by(d) for d in shared)
+        hollow = may_merge and any(not oldest.may_be_named_by(d) for d in shared)
         if not shared or not (merges or hollow):
             alone += scope
             continue
@@ -144,7 +144,7 @@ def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[
     The health was measured on the whole table. If it counts a different number of these deletes, some data
     files are not in `found`, and the function returns only deletes that a deletion vector replaces.
     """
-    counted = next((int(f.value) for f in due.findings if f.metric == UNMARKING), 0)
+    counted = next((int(f.value) for f in due.findings if f.metric == DANGLING), 0)
     applying = {_identity(d) for c in found for d in c.position_deletes}
     live = {c.file.path: c.file.data_sequence_number for c in found}
     spec_ids = {d.spec_id for d in deletes}
@@ -155,7 +155,7 @@ def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[
         if named is None:
             if not oldest[delete.spec_id].reached_by(delete):
                 dangling.append(delete)
-            elif not oldest[delete.spec_id].may_be_marked_by(delete):
+            elif not oldest[delete.spec_id].may_be_named_by(delete):
                 hollow += 1
         elif named not in live or not position_delete_reaches(delete.data_sequence_number, live[named]):
             dangling.append(delete)
@@ -191,7 +191,7 @@ class _Oldest:
         number = delete.data_sequence_number
         return self.data is not None and position_delete_reaches(number, self.data)
 
-    def may_be_marked_by(self, delete: LiveFile) -> bool:
+    def may_be_named_by(self, delete: LiveFile) -> bool:
         """Returns whether one of the files existed when the delete file was added. The delete file can name
         no other."""
         return self.added is not None and self.added <= delete.data_sequence_number
@@ -210,7 +210,7 @@ def _named(candidate: Candidate) -> list[LiveFile]:
 
 def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
     """Returns whether the data file's own position deletes are rewritten together with the shared ones. In v3
-    always, because one deletion vector replaces them all. In v2 only if the shared ones may mark the file, or
+    always, because one deletion vector replaces them all. In v2 only if the shared ones may name the file, or
     if the file has more than one of its own."""
     return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
 

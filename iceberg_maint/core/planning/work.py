@@ -61,7 +61,7 @@ class EqualityDeleteFile:
 class PositionDeleteFile:
     """One position delete file or deletion vector that the batch's commit removes.
 
-    Its marks of live data files are written to new delete files. If it is `void`, it applies to no live data
+    Its positions in live data files are written to new delete files. If it is `void`, it applies to no live data
     file and is not read. `referenced_data_file` is None if it is scoped to its partition.
     """
 
@@ -227,8 +227,7 @@ class ConvertEqualityDeletes:
 
 @dataclass(frozen=True, slots=True)
 class RewritePositionDeleteFiles:
-    """Write new delete files with the positions that the position deletes mark in the data files of the
-    groups.
+    """Write new delete files with the deleted positions of the data files of the groups.
 
     `applied_deletes` are those that apply to one of these data files and are not in `position_deletes`.
     """
@@ -264,7 +263,7 @@ class ExpireSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOrphanFiles:
-    """Move orphan files to the trash. With `sweep`, first empty the trash past its hold (see `may_sweep`)."""
+    """Move orphan files to the trash. With `sweep`, first delete the trash past its retention (see `may_sweep`)."""
 
     operation: ClassVar[Operation] = Operation.REMOVE_ORPHAN_FILES
 

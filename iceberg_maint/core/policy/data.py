@@ -133,7 +133,7 @@ class RewritePositionDeleteFilesPolicy:
 
     enabled: bool = key(
         True,
-        "whether position deletes are rewritten; one position delete or deletion vector that marks no row of a live "
+        "whether position deletes are rewritten; one position delete or deletion vector that deletes no row of a live "
         "data file makes a partition due",
     )
     min_input_files: int | None = key(

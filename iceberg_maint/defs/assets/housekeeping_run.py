@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import CHECK_OF, Reason
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
@@ -46,7 +46,7 @@ class HousekeepingRun(TableRun):
             if self._context.selected_asset_keys:
                 approved = self._context.run.tags.get(APPROVE_TAG)
                 outcomes = self._maintain() if approved is None else self._approve(approved)
-            assessment = assess(self._table, self._loop_context, CYCLE)
+            assessment = assess(self._table, self._loop_context, ALL_OPERATIONS)
             last_scan = last_orphan_scan(self._loop_context, assessment.state.uuid)
             last = last_expiry(self._loop_context, assessment.state.uuid)
             evaluations = housekeeping_evaluations(assessment, self._translator, last_scan, last)

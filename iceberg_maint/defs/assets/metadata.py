@@ -21,7 +21,7 @@ from iceberg_maint.core.health.metrics import (
     table_metrics,
 )
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
@@ -104,7 +104,7 @@ def table_metadata(
         ),
         "policy": json_value(to_data(assessment.policy)),
         "snapshot": text_value(str(measured.snapshot_id)),
-        **cursor_metadata(cursors, CYCLE),
+        **cursor_metadata(cursors, ALL_OPERATIONS),
     }
 
 
@@ -244,11 +244,11 @@ def housekeeping_check_metadata(
         if last_expiry is not None:
             data |= counts_metadata(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_scan is not None:
-        data |= _orphan_pass_metadata(last_scan, assessment.policy.remove_orphan_files.delete_after_seconds)
+        data |= _orphan_scan_metadata(last_scan, assessment.policy.remove_orphan_files.delete_after_seconds)
     return data
 
 
-def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
+def _orphan_scan_metadata(last: Report, delete_after_seconds: int) -> Metadata:
     """The last orphan scan, and the files that a later scan may remove: number, size and times."""
     words = outcome_sentence(last.outcome.outcome, last.outcome.reason, ran=True)
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"

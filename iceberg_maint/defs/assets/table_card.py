@@ -280,7 +280,7 @@ CARD = "card"
 PROOF = "proof_certificate"
 """Label of the certificate on the last materialization of a run."""
 _RECORDS = 12
-"""Newest records of a table in which the last proof is searched: two cycles."""
+"""Newest records of a table in which the last proof is searched: those of two runs."""
 
 
 def described(

@@ -29,7 +29,7 @@ class LastObservation:
     """What Dagster knows of a table.
 
     `pointer` is the metadata location that was observed, empty before the first observation. `observed_ms`
-    is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `deferral` are the texts of the pause and of the hold that
+    is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `deferral` are the texts of the pause and of the deferral that
     the observation reported. `queued` names the runs on the table that waited in the queue. `run_id` names the last run on the table that started since: the evaluations
     that Dagster planned for it may have been left without a result. `unexamined` says that healthy partitions
     were never reported as examined. `sizes_before` is the histogram of file sizes before the last run with a

@@ -10,7 +10,7 @@ import dagster as dg
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
-    CYCLE,
+    ALL_OPERATIONS,
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
     PartitionKey,
@@ -117,7 +117,7 @@ class TableReports:
             ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
         before = self._loop_context.ledger.health.get(table)
         pauses = self._loop_context.ledger.registry.pauses()
-        assessment = assess(table, self._loop_context, CYCLE)
+        assessment = assess(table, self._loop_context, ALL_OPERATIONS)
         report_observed(assessment, self._loop_context)
         data = assessment.only(DATA_OPERATIONS)
         deferred_by = deferral(data.decision)

@@ -26,7 +26,7 @@ from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge, one_
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
-from iceberg_maint.engines.spark.rewrite.columnar.key_marks import marked_positions
+from iceberg_maint.engines.spark.rewrite.columnar.key_positions import find_deleted_positions
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import native_instead
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
@@ -132,7 +132,7 @@ def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy)
         return work
     contents = map(json.loads, content_jsons(bridge, work.table.java, work.deletes.java))
     metadata = {c["file-path"]: KeyMetadata(key_bounds(c), keys_without_null(c)) for c in contents}
-    find = partial(marked_positions, bridge, work.table, work.batch, work.planned, metadata, policy)
+    find = partial(find_deleted_positions, bridge, work.table, work.batch, work.planned, metadata, policy)
     try:
         positions = jobs.run_one(bridge, job_description(work.batch, "equality deletes"), find)
     except NotColumnarError as why:

@@ -13,9 +13,9 @@ from iceberg_maint.core.outcomes.verification import Fingerprint, Proof
 from iceberg_maint.core.planning.row_writer import refused_output, unread_output
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.engines.spark.deletes.convert import Marked, mark, mark_in_memory
+from iceberg_maint.engines.spark.deletes.convert import AppliedPositions, apply_by_vectors, apply_in_memory
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
-from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_named_files
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
@@ -50,7 +50,7 @@ def proof_of(
     written: Sequence[WrittenFile],
     level: ProofLevel,
     rows: Fingerprint | None,
-    marked: Marked | None,
+    applied: AppliedPositions | None,
     statistics_difference: str = "",
 ) -> Proof:
     """Returns the proof of the written files. `rows` is the fingerprint of the rows that were read to be kept.
@@ -58,13 +58,13 @@ def proof_of(
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
-    detail = marked.difference if marked else ""
+    detail = applied.difference if applied else ""
     detail = detail or next((r.difference for r in results if r.difference), "")
     detail = detail or statistics_difference
     if not detail and kept != out:
         detail = f"{kept} rows were read to be kept, {out} were written"
-    if not detail and marked and read - kept < marked.marked_records:
-        detail = f"{marked.marked_records} rows are marked deleted, {read - kept} were left out"
+    if not detail and applied and read - kept < applied.deleted_records:
+        detail = f"{applied.deleted_records} rows are deleted, {read - kept} were left out"
     return Proof(
         level=level.value,
         equal=not detail,
@@ -77,25 +77,33 @@ def proof_of(
 
 
 def write_columnar(
-    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: RewriteDataFilesPolicy, marked: Marked | None
+    bridge: Bridge,
+    jobs: Jobs,
+    work: DeleteWork,
+    policy: RewriteDataFilesPolicy,
+    applied: AppliedPositions | None,
 ) -> tuple[list[Any], tuple[WrittenFile, ...], Proof]:
     """Writes the replacement of all groups in one Spark job. Returns Java DataFiles, their values and their proof. Raises
     NotColumnarError if the native strategy must write the batch."""
     batch = work.batch
-    vectors = marked.vectors if marked else ()
-    deletes = RowDeletes((*batch.applied_deletes, *vectors), marked.positions if marked else {})
+    vectors = applied.vectors if applied else ()
+    deletes = RowDeletes((*batch.applied_deletes, *vectors), applied.positions if applied else {})
     rewrite = partial(rewrite_groups, bridge, work.table, batch, work.planned, deletes, policy)
     result = jobs.run_one(bridge, job_description(batch, "columnar"), rewrite)
     written = tuple(
         written_file(text, json.loads(text), group)
         for text, group in zip(result.contents, result.groups, strict=True)
     )
-    proof = proof_of([result], written, policy.proof, result.fingerprint, marked)
+    proof = proof_of([result], written, policy.proof, result.fingerprint, applied)
     return list(bridge.iterate(result.files)), written, replace(proof, sample=result.sample)
 
 
 def write_native(
-    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: RewriteDataFilesPolicy, marked: Marked | None
+    bridge: Bridge,
+    jobs: Jobs,
+    work: DeleteWork,
+    policy: RewriteDataFilesPolicy,
+    applied: AppliedPositions | None,
 ) -> tuple[list[Any], tuple[WrittenFile, ...], Proof, str]:
     """Writes the replacement of every group, up to `max_concurrent_groups` at once. Returns Java DataFiles, their values,
     their proof, and a note if their statistics were not compared."""
@@ -115,7 +123,7 @@ def write_native(
     if full and written:
         prove = partial(prove_statistics, bridge, table, written)
         statistics = jobs.run_one(bridge, job_description(batch, PROOF), prove)
-    proof = proof_of(results, written, policy.proof, rows, marked, statistics.difference)
+    proof = proof_of(results, written, policy.proof, rows, applied, statistics.difference)
     return [f for _, f in files], written, proof, statistics.note
 
 
@@ -128,7 +136,7 @@ def write_rows(
     policy = whole_policy.rewrite_data_files
     assert isinstance(work.batch.work, RewriteDataFiles)
     by_native = replace(work.batch.work, writer=None).strategy
-    marked: Marked | None = None
+    applied: AppliedPositions | None = None
     planned = work.planned
     memory, note = None, planned_native(work.batch)
     columnar = is_columnar(work.batch, policy)
@@ -136,30 +144,30 @@ def write_rows(
         work = with_positions(bridge, jobs, work, whole_policy)
     if columnar and work.positions is not None:
         try:
-            files, written, proof = write_columnar(bridge, jobs, work, policy, mark_in_memory(bridge, work))
+            files, written, proof = write_columnar(bridge, jobs, work, policy, apply_in_memory(bridge, work))
             return files, Written(written, proof)
         except NotColumnarError as why:
             note, columnar = native_instead(work.batch, work.table, why), False
     if work.batch.equality_deletes:
-        vectors, memory = apply_deletes(bridge, jobs, work, mark)
-        marked, work = vectors, replace(work, planned=vectors.planned)
-    scratch_bytes = sum(marked.scratch.values()) if marked else 0
+        vectors, memory = apply_deletes(bridge, jobs, work, apply_by_vectors)
+        applied, work = vectors, replace(work, planned=vectors.planned)
+    scratch_bytes = sum(applied.scratch.values()) if applied else 0
     try:
         if columnar:
             try:
-                files, written, proof = write_columnar(bridge, jobs, work, policy, marked)
+                files, written, proof = write_columnar(bridge, jobs, work, policy, applied)
                 return files, Written(written, proof, memory, scratch_bytes)
             except NotColumnarError as why:
                 note = native_instead(work.batch, work.table, why)
         _check_readers(bridge, work, whole_policy)
-        _check_marked_files(bridge, jobs, planned, work)
-        files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
+        _check_named_files(bridge, jobs, planned, work)
+        files, written, proof, not_compared = write_native(bridge, jobs, work, policy, applied)
         note = "; ".join(filter(None, (note, not_compared)))
         return files, Written(written, proof, memory, scratch_bytes, note=note, strategy=by_native)
     finally:
-        if marked is not None:
+        if applied is not None:
             # The last task has read the vectors.
-            discard_files(work.table.java, marked.scratch)
+            discard_files(work.table.java, applied.scratch)
 
 
 def _check_properties(bridge: Bridge, work: DeleteWork) -> None:
@@ -176,7 +184,7 @@ def _check_properties(bridge: Bridge, work: DeleteWork) -> None:
         raise RefusedError("ICM-180", f"{work.batch.table}: {wrong}.", fix)
 
 
-def _check_marked_files(bridge: Bridge, jobs: Jobs, planned: Sequence[GroupTasks], work: DeleteWork) -> None:
+def _check_named_files(bridge: Bridge, jobs: Jobs, planned: Sequence[GroupTasks], work: DeleteWork) -> None:
     """Iceberg's reader does not look at the paths of other data files in a delete file. `columnar` does."""
     functions = bridge.once(JavaFunctions)
     deletes: dict[str, Any] = {}
@@ -185,7 +193,7 @@ def _check_marked_files(bridge: Bridge, jobs: Jobs, planned: Sequence[GroupTasks
             of_tasks = group_tasks.tasks.stream().flatMap(functions.task_deletes).distinct()
             others = functions.to_list(of_tasks.filter(functions.is_equality_delete.negate()))
             deletes |= {str(d.location()): d for d in bridge.iterate(others)}
-    check = partial(check_marked_files, bridge, work.table, deletes.values(), work.batch.applied_deletes)
+    check = partial(check_named_files, bridge, work.table, deletes.values(), work.batch.applied_deletes)
     if deletes:
         jobs.run_one(bridge, job_description(work.batch, "position deletes"), check)
 

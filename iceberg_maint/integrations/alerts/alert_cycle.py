@@ -33,7 +33,7 @@ from iceberg_maint.ports.stored import KnownTable
 _log = logging.getLogger("iceberg_maint")
 _CHUNK = 200
 """Tables whose health is in memory at the same time."""
-_MOST_PASSES = 10
+_MOST_SCANS = 10
 HOLDER_SECONDS = 20.0
 """One cycle reads catalogs for this long. A catalog that hangs, or the first cycle over a large lake, would else outlast the
 lease of the cycle, which would then send nothing."""
@@ -46,7 +46,7 @@ def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> 
         names = {k.table_uuid: str(k.table) for k in chunk}
         healths = context.ledger.health.get_all([k.table for k in chunk])
         histories = context.ledger.health.histories(names, tuple(Operation))
-        passes = context.ledger.records.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
+        scans = context.ledger.records.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_SCANS)
         for k in chunk:
             measured = healths.get(k.table)
             if measured is None:
@@ -67,7 +67,7 @@ def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> 
                 decisions,
                 tuple(own.values()),
                 max(done, default=None),
-                passes.get(k.table_uuid, ()),
+                scans.get(k.table_uuid, ()),
             )
             yield TableConditions(
                 str(k.table),

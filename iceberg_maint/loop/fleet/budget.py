@@ -166,7 +166,7 @@ def predicted(batch: Batch, policy: Policy, context: Context, earlier: int) -> B
 _log = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 60
-"""A cycle is not repeated within this time, in whatever process."""
+"""The least time between two cycles over the fleet, of all processes together."""
 _TABLES_AT_ONCE = 50
 
 
@@ -174,12 +174,12 @@ def divide_budget(context: Context) -> None:
     """Stores which due partitions wait for the budget of the fleet. Does nothing within `CYCLE_SECONDS` of the last
     cycle. Without a budget it deletes the waits of an earlier configuration."""
     budget, ledger = context.policies.fleet_budget, context.ledger
-    passed_ms = ledger.registry.fleet_passed_ms()
+    cycle_ms = ledger.registry.fleet_cycle_ms()
     if budget is None:
-        if passed_ms is not None:
+        if cycle_ms is not None:
             ledger.registry.replace_fleet_waits(None)
         return
-    if passed_ms is None or not 0 <= ledger.registry.now_ms() - passed_ms < CYCLE_SECONDS * 1000:
+    if cycle_ms is None or not 0 <= ledger.registry.now_ms() - cycle_ms < CYCLE_SECONDS * 1000:
         store_waits(context, budget)
 
 
@@ -229,7 +229,7 @@ def due_work(
                 }
                 basis = Basis(measured, policy, histories, context.engine.row_types)
                 due = context.policies.decisions.decide(
-                    "pass", basis, context.clock.now_ms(), partial(decided_due, basis), len
+                    "cycle", basis, context.clock.now_ms(), partial(decided_due, basis), len
                 )
             except Exception as why:  # noqa: BLE001 - one table must not stop the others
                 _log.warning("%s has no part of the budget: %s", table, context.process.redacted_error(why))

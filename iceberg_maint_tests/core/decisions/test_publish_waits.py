@@ -15,7 +15,7 @@ from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.decisions.waits import publish_wait
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
@@ -116,7 +116,7 @@ def test_wait_ends_with_the_youngest_and_names_the_oldest_first() -> None:
 def test_stored_health_holds_back_what_commits_to_main_and_nothing_else() -> None:
     held = {
         operation
-        for operation in CYCLE
+        for operation in ALL_OPERATIONS
         if operation not in DATA_OPERATIONS
         and cannot_run_now(operation, measured(AUDIT), policy_of(), TableHistory(), NOW_MS)
     }

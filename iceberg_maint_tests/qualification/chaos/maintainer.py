@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 
 from iceberg_maint.config import load_config
-from iceberg_maint.core.model.ids import CYCLE, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
@@ -32,7 +32,7 @@ DAMAGED_RUNS = 0.5
 
 def maintained(context: Context, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
     """One run of all operations on one table."""
-    return maintain(table, Request(run_id, operations=CYCLE), context)
+    return maintain(table, Request(run_id, operations=ALL_OPERATIONS), context)
 
 
 def told(outcome: OperationOutcome) -> dict[str, object]:

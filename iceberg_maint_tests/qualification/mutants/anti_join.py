@@ -26,8 +26,8 @@ def anti_join(test: str) -> tuple[str]:
     return (f"{_SPARK}/test_anti_join.py::test_anti_join_{test}",)
 
 
-def marked(test: str) -> tuple[str]:
-    return (f"{_SPARK}/test_marked_files.py::test_{test}",)
+def named_files(test: str) -> tuple[str]:
+    return (f"{_SPARK}/test_named_files.py::test_{test}",)
 
 
 def older(test: str) -> tuple[str, ...]:
@@ -113,9 +113,9 @@ MUTANTS = (
     Mutant("older files that were taken over stay", "engines/spark/commit/rewrite_files.py", "removed |= {(path, offset) for path, offset in others if path in taken_over}", "pass", older("older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_stay")),
     Mutant("the anti-join brings rows deleted by position back", "engines/spark/deletes/convert.py", "positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))", "dict(deleted_rows.new)", anti_join("leaves_the_deleted_rows_out_and_drops_all_deletes")),
     Mutant("files without a match are read without their deletes", "engines/spark/deletes/convert.py", "deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)", "deletes = [vectors[path]] if path in vectors else []", anti_join("of_deletes_that_match_no_row_keeps_older_position_deletes_applied")),
-    Mutant("Spark believes which data file a delete file marks", "engines/spark/deletes/position_delete_rows.py", '.where("file_path <> stated")', '.where("false")', marked("merge_and_conversion_are_refused")),
-    Mutant("dangling delete files are dropped unread", "engines/spark/deletes/position_delete_rows.py", "and not (known.void and not table", "and not (known.void or not table", marked("dangling_delete_by_bounds_that_are_cut_is_read_and_kept")),
-    Mutant("Arrow believes which data file a delete file marks", "columnar/read/deletes.py", "if reference.data_file is not None and (others", "if False and (others", ("iceberg_maint_tests/columnar/test_damaged_delete_files.py::test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_refused",)),
+    Mutant("Spark believes which data file a delete file marks", "engines/spark/deletes/position_delete_rows.py", '.where("file_path <> stated")', '.where("false")', named_files("merge_and_conversion_are_refused")),
+    Mutant("dangling delete files are dropped unread", "engines/spark/deletes/position_delete_rows.py", "and not (known.void and not table", "and not (known.void or not table", named_files("dangling_delete_by_bounds_that_are_cut_is_read_and_kept")),
+    Mutant("Arrow believes which data file a delete file marks", "columnar/read/deletes.py", "if reference.data_file is not None and (others", "if False and (others", ("iceberg_maint_tests/columnar/test_damaged_delete_files.py::test_position_delete_file_that_names_another_data_file_than_its_metadata_is_refused",)),
     Mutant("keys before the first split offset are not read", "engines/spark/deletes/key_files.py", '        "key-metadata",\n', '        "key-metadata",\n        "split-offsets",\n', ("iceberg_maint_tests/spark/scan/test_lying_entries.py::test_keys_before_the_first_split_offset_are_applied",)),
     # Positions, written and proved.
     Mutant("positions are read from the wrong end of a byte", "engines/spark/scan/positions.py", 'bitorder="little"', 'bitorder="big"', positions("gather_finds_every_position_once")),
@@ -128,6 +128,6 @@ MUTANTS = (
 , convert("position_that_is_written_wrong_makes_the_proof_unequal")),
     Mutant("what was found need not be what is written", "engines/spark/deletes/convert.py", "difference=positions.difference(expected, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),
     Mutant("new and old positions need not add up", "engines/spark/deletes/convert.py", "if not detail and new_count + old_count != count:", "if False:", convert("older_position_that_is_lost_makes_the_proof_unequal")),
-    Mutant("marks need not be applied", "engines/spark/write_rows.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
+    Mutant("marks need not be applied", "engines/spark/write_rows.py", "if not detail and applied and read - kept < applied.deleted_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
     Mutant("deletes that were not planned are left out in silence", "engines/spark/scan/staging.py", "    if unplanned:\n", "    if False:\n", convert("of_fewer_deletes_than_iceberg_applies_is_refused")),
 )  # fmt: skip

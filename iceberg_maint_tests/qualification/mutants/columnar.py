@@ -66,8 +66,8 @@ def decimals(name: str) -> tuple[str, ...]:
     return (f"{_HERE}/test_decimals.py::test_{name}",)
 
 
-def marks(name: str) -> tuple[str, ...]:
-    return (f"{_HERE}/test_marks.py::test_{name}",)
+def positions(name: str) -> tuple[str, ...]:
+    return (f"{_HERE}/test_deleted_positions.py::test_{name}",)
 
 
 DELETED = rewrite("rows_under_position_deletes_and_deletion_vectors_are_dropped")
@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("files of other schemas are joined", DECODE, "file.sources is not other.sources", "False", TINY),
     Mutant("small files are joined with large ones", DECODE, "return file.rows is other.rows", "return True", rewrite("small_files_beside_large_ones_keep_rows_and_order")),
     Mutant("large files of other stored types are joined", DECODE, "return bool(file.rows.schema.equals(other.rows.schema))", "return True", rewrite("small_files_beside_large_ones_keep_rows_and_order")),
-    Mutant("only one of two deletes of a file is applied", POSITIONS, "np.unique(np.concatenate(marks)) if marks", "np.unique(marks[0]) if marks", DELETED),
+    Mutant("only one of two deletes of a file is applied", POSITIONS, "np.unique(np.concatenate(found)) if found", "np.unique(found[0]) if found", DELETED),
     Mutant("the checksum of a vector is not compared", POSITIONS, "if zlib.crc32(content) != crc:", "if False:", VECTOR),
     Mutant("the cardinality of a vector is not compared", POSITIONS, "if reference.record_count is not None and reference.record_count != len(found):", "if False:", VECTOR),
     Mutant("inherited row ids start at zero", DECODE, "first = file.first_row_id + start", "first = start", LINEAGE),
@@ -166,21 +166,21 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("an answer that is too short is the file", "machine/files.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
     # Equality deletes by their keys.
-    Mutant("keys: a delete of the same number applies", "columnar/read/deletes.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),
-    Mutant("keys: the lowest delete of a key counts", "columnar/read/deletes.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", marks("key_that_is_deleted_again_has_its_latest_delete")),
-    Mutant("keys: any column of a key is enough", "columnar/read/deletes.py", "                matched &= found\n", "                matched |= found\n", marks("combination_of_values_of_different_keys_is_no_key")),
-    Mutant("keys: null matches no null", "columnar/read/deletes.py", "found = pc.index_in(column, value_set=values)\n    known", "found = pc.index_in(column, value_set=values, skip_nulls=True)\n    known", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
-    Mutant("keys: a null struct is a struct of nulls", "columnar/read/deletes.py", "found.append(array.is_valid())", "pass", marks("null_struct_is_not_equal_to_a_struct_of_nulls")),
-    Mutant("keys: floating-point keys are compared", "columnar/read/deletes.py", "if column.kind.base in FLOATS:", "if False:", marks("key_of_a_floating_point_type_is_refused")),
-    Mutant("marks: positions are of the slice", "columnar/marks.py", "deleted[bounds[i] : bounds[i + 1]] - starts[i]", "deleted[bounds[i] : bounds[i + 1]]", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
-    Mutant("marks: rows that are deleted already are marked", "columnar/marks.py", "bitmap -= BitMap64(deleted.astype(np.uint64))", "pass", marks("rows_that_are_deleted_already_are_left_out")),
-    Mutant("marks: the file's own partition value counts", "columnar/marks.py", "wanted = {i: v for i, v in self._task.constants.items() if i in field_ids}", "wanted = {}", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
-    Mutant("marks: deletes of other partition values apply", "columnar/marks.py", "rows = rows.filter(_equals(rows.column(index), *constants[column.field_id]))", "pass", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
-    Mutant("marks: a delete of the partition applies to younger files", "columnar/marks.py", "            if file.data_sequence_number < newest:\n                yield", "            if True:\n                yield", marks("key_that_is_the_partition_marks_all_rows_of_older_files")),
-    Mutant("marks: NULL keys that metadata denies are applied", "columnar/marks.py", "if column.field_id in delete.without_null and values.null_count:", "if False:", marks("delete_file_with_null_keys_that_its_metadata_denies_is_named")),
-    Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
-    Mutant("marks: a task need not leave out the marked rows", "engines/spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
-    Mutant("marks: a mark may be beyond the file", "columnar/read/deletes.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
+    Mutant("keys: a delete of the same number applies", "columnar/read/deletes.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", positions("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: the lowest delete of a key counts", "columnar/read/deletes.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", positions("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: any column of a key is enough", "columnar/read/deletes.py", "                matched &= found\n", "                matched |= found\n", positions("combination_of_values_of_different_keys_is_no_key")),
+    Mutant("keys: null matches no null", "columnar/read/deletes.py", "found = pc.index_in(column, value_set=values)\n    known", "found = pc.index_in(column, value_set=values, skip_nulls=True)\n    known", positions("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
+    Mutant("keys: a null struct is a struct of nulls", "columnar/read/deletes.py", "found.append(array.is_valid())", "pass", positions("null_struct_is_not_equal_to_a_struct_of_nulls")),
+    Mutant("keys: floating-point keys are compared", "columnar/read/deletes.py", "if column.kind.base in FLOATS:", "if False:", positions("key_of_a_floating_point_type_is_refused")),
+    Mutant("positions: positions are of the slice", "columnar/deleted_positions.py", "deleted[bounds[i] : bounds[i + 1]] - starts[i]", "deleted[bounds[i] : bounds[i + 1]]", positions("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
+    Mutant("positions: rows that are deleted already are marked", "columnar/deleted_positions.py", "bitmap -= BitMap64(deleted.astype(np.uint64))", "pass", positions("rows_that_are_deleted_already_are_left_out")),
+    Mutant("positions: the file's own partition value counts", "columnar/deleted_positions.py", "wanted = {i: v for i, v in self._task.constants.items() if i in field_ids}", "wanted = {}", positions("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
+    Mutant("positions: deletes of other partition values apply", "columnar/deleted_positions.py", "rows = rows.filter(_equals(rows.column(index), *constants[column.field_id]))", "pass", positions("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
+    Mutant("positions: a delete of the partition applies to younger files", "columnar/deleted_positions.py", "            if file.data_sequence_number < newest:\n                yield", "            if True:\n                yield", positions("key_that_is_the_partition_marks_all_rows_of_older_files")),
+    Mutant("positions: NULL keys that metadata denies are applied", "columnar/deleted_positions.py", "if column.field_id in delete.without_null and values.null_count:", "if False:", positions("delete_file_with_null_keys_that_its_metadata_denies_is_named")),
+    Mutant("positions: a key column that a delete file lacks is null", "columnar/deleted_positions.py", "        if lacking:", "        if False:", positions("delete_file_that_lacks_its_key_column_is_refused")),
+    Mutant("positions: a task need not leave out the marked rows", "engines/spark/rewrite/columnar/strategy.py", "    if removed == deleted or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_positions_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
+    Mutant("positions: a mark may be beyond the file", "columnar/read/deletes.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
     Mutant("statistics of any writer: row groups are not compared", "columnar/check/file_statistics.py", "return problem or _groups_difference(file, table, comparison) or", "return problem or", (f"{_HERE}/test_file_statistics.py",)),
     Mutant("statistics of any writer: the manifest is not compared", "columnar/check/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
     Mutant("statistics of any writer: the last batch counts alone", "columnar/read/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
@@ -225,8 +225,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "engines/spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),
-    Mutant("a sample of the inputs has marked rows", SAMPLE, "            deleted = marked\n", "", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
-    Mutant("a sample of marked rows has deleted ones", SAMPLE, "                marked.merge(deleted)\n", "                pass\n", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("a sample of the inputs has marked rows", SAMPLE, "            deleted = index\n", "", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("a sample of marked rows has deleted ones", SAMPLE, "                index.merge(deleted)\n", "                pass\n", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
     Mutant("each sample is of the first row group", SAMPLE, 'number = self._draw.below("row group", len(self._offsets))', "number = 0", sample("later_row_groups_are_compared_with_the_rows_that_deletion_vectors_leave")),
     Mutant("the place of a copied first page is not checked", "columnar/parquet/parquet_metadata.py", "self._check_places(found, has_dictionary=has_dictionary)", "None", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),

@@ -18,7 +18,7 @@ from typing import Any
 
 from iceberg_maint.core.commits.change import Violation, is_stale
 from iceberg_maint.core.model.codec import loads
-from iceberg_maint.core.model.ids import CYCLE, Operation
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.loop.maintain import BatchEnded, Event, OperationEnded
@@ -39,7 +39,7 @@ from iceberg_maint_tests.qualification.simulation.sim_table import SimTable
 from iceberg_maint_tests.qualification.simulation.storage_rules import StorageRules
 from iceberg_maint_tests.qualification.simulation.violations import DefectError, ViolationError
 
-_LEAVING_A_TOKEN = frozenset(CYCLE) - {Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES}
+_LEAVING_A_TOKEN = frozenset(ALL_OPERATIONS) - {Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES}
 
 
 class Watch:

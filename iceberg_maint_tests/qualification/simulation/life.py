@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.codec import loads
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint_tests.qualification.simulation.hazards import Hazards
@@ -86,7 +86,7 @@ class Life:
         if self.asks and choose.random() < 0.2:
             asked["max_batches"] = 1
         if self.keeps_house and choose.random() < 0.5:
-            asked["operations"] = choose.choice([CYCLE, HOUSEKEEPING_OPERATIONS])
+            asked["operations"] = choose.choice([ALL_OPERATIONS, HOUSEKEEPING_OPERATIONS])
             asked.pop("partitions", None)
         name = choose.choice(list(world.lake.tables))
         world.start(name, settles=choose.random() < 0.1, skew_ms=choose.choice(self.skews), **asked)
@@ -234,7 +234,9 @@ class Life:
 
     def _two_runs(self, table: SimTable) -> None:
         for _ in range(2):
-            self.world.start(table.state.table, operations=CYCLE if self.keeps_house else DATA_OPERATIONS)
+            self.world.start(
+                table.state.table, operations=ALL_OPERATIONS if self.keeps_house else DATA_OPERATIONS
+            )
             self.world.run_until_idle()
             self.world.pass_time(_LONG_MS)
 
@@ -243,7 +245,7 @@ class Life:
         hold, uuid = world.watch.hold, table.uuid
         attempts = world.ledger.work.open_attempts(uuid)
         hold("I-21", not attempts, f"{attempts} are open still")
-        for operation in CYCLE if self.keeps_house else DATA_OPERATIONS:
+        for operation in ALL_OPERATIONS if self.keeps_house else DATA_OPERATIONS:
             batches = world.ledger.work.open_batches(uuid, operation)
             hold("I-21", not batches, f"{batches} are open still")
         last = world.start(name)

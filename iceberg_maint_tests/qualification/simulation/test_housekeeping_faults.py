@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint_tests.qualification.simulation.faults import LANDS, LANDS_LATER, Answer, At
 from iceberg_maint_tests.qualification.simulation.sim_table import SimTable
@@ -50,10 +50,10 @@ def aged(world: World) -> SimTable:
 def check_in_order(world: World, table: SimTable, rows: list[int]) -> None:
     for _ in range(2):
         world.pass_time(26 * HOUR_MS)
-        world.start(TABLE, operations=CYCLE)
+        world.start(TABLE, operations=ALL_OPERATIONS)
         world.run_until_idle()
     assert world.ledger.work.open_attempts(table.uuid) == ()
-    assert [b for o in CYCLE for b in world.ledger.work.open_batches(table.uuid, o)] == []
+    assert [b for o in ALL_OPERATIONS for b in world.ledger.work.open_batches(table.uuid, o)] == []
     assert table.rows() == rows
     assert table.reach() <= set(world.lake.disk.files)
 
@@ -100,7 +100,7 @@ def test_housekeeping_stopped_past_its_lease_does_no_harm(call: str, operation: 
             world.lake.append(table, "p=c", 1)
             rows = table.rows()
         world.pass_time(60_000 if seed % 2 else 30 * HOUR_MS)
-        world.start(TABLE, operations=HOUSEKEEPING_OPERATIONS if seed != 1 else CYCLE)
+        world.start(TABLE, operations=HOUSEKEEPING_OPERATIONS if seed != 1 else ALL_OPERATIONS)
         if seed == 4:
             world.step_until(lambda: "acquire" in world.last_line())
         else:

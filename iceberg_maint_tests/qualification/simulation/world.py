@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import CYCLE, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, RewritePositionDeleteFilesPolicy
 from iceberg_maint.core.policy.housekeeping import (
@@ -321,7 +321,7 @@ class World:
     def release(self) -> None:
         """What an operator does with quarantine, by the command `release`."""
         for table in self.lake.tables.values():
-            for operation in CYCLE:
+            for operation in ALL_OPERATIONS:
                 history = self.ledger.health.history(table.uuid, str(table.state.table), operation)
                 clean = {p: PartitionHistory() for p in history.partitions}
                 self.ledger.health.set_partition_history(table.uuid, operation, clean)

@@ -349,7 +349,7 @@ def later(config: Config, days: int) -> Context:
         context,
         clock=clock,
         ledger=at_clock(context.ledger, clock),
-        orphan_files=adapters.OrphanPasses(config, context.catalogs, clock, context.ledger),
+        orphan_files=adapters.OrphanScans(config, context.catalogs, clock, context.ledger),
     )
 
 

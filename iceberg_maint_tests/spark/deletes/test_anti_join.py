@@ -136,7 +136,7 @@ def test_anti_join_marks_that_are_not_applied_make_the_proof_unequal(
         convert, "scan_task", lambda bridge, table, file, _deletes: real(bridge, table, file, ())
     )
     proof = shop.engine.write(shop.cleaning(upserted(shop, 2), REWRITE), FULL).proof
-    assert (proof.equal, proof.detail) == (False, "4 rows are marked deleted, 0 were left out")
+    assert (proof.equal, proof.detail) == (False, "4 rows are deleted, 0 were left out")
 
 
 def test_native_batch_whose_files_are_under_an_equality_delete_is_refused(shop: Workshop) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.planning.batch_memory import Preflight
-from iceberg_maint.engines.spark.deletes.membership import marked_rows
+from iceberg_maint.engines.spark.deletes.membership import equality_deleted_rows
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.scan.scan import Table, load_table_info
 from iceberg_maint_tests.support.spark.writers import Row, Writers
@@ -104,7 +104,7 @@ class Lake:
                 deletes |= {d.location(): d for d in equality}
         table = table_info(bridge, self.java, self.name)
         files = list(deletes.values())
-        with marked_rows(bridge, table, bridge.list(tasks), files, preflight, KEYS) as frame:
+        with equality_deleted_rows(bridge, table, bridge.list(tasks), files, preflight, KEYS) as frame:
             assert frame.dtypes == [("_file", "string"), ("_pos", "bigint"), ("_already", "boolean")]
             found = [tuple(row) for row in frame.collect()]
         rows = {place: n for n, place in self.places.items()}
@@ -329,7 +329,7 @@ def test_deletes_that_apply_to_no_data_mark_nothing(spark: SparkSession) -> None
         d for m in bridge.iterate(lake.java.currentSnapshot().addedDeleteFiles(lake.java.io())) for d in [m]
     ]
     assert [d.location() for d in live] == [delete.location()]
-    with marked_rows(bridge, table, bridge.list(()), live, SHUFFLED) as frame:
+    with equality_deleted_rows(bridge, table, bridge.list(()), live, SHUFFLED) as frame:
         assert frame.collect() == []
 
 
@@ -351,7 +351,7 @@ def test_partitions_are_those_of_the_preflight_whatever_the_session_says(
     lake.reload()
     [task] = lake.writers.tasks(lake.java)
     table = table_info(bridge, lake.java, lake.name)
-    with marked_rows(bridge, table, bridge.list([task]), list(task.deletes()), SHUFFLED) as frame:
+    with equality_deleted_rows(bridge, table, bridge.list([task]), list(task.deletes()), SHUFFLED) as frame:
         plan = str(frame._jdf.queryExecution().executedPlan().toString())
     assert plan.count("Exchange hashpartitioning(") == 2
     assert plan.count(", 3), REPARTITION_BY_NUM") == 2

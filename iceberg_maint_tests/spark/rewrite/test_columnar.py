@@ -22,7 +22,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
-from iceberg_maint.engines.spark.rewrite.columnar import key_marks, strategy, worker
+from iceberg_maint.engines.spark.rewrite.columnar import key_positions, strategy, worker
 from iceberg_maint.engines.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
 from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
@@ -250,7 +250,7 @@ def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
 ) -> None:
     name = time_table(shop)
     shop.writers.delete_where(shop.writers.load(name), keys(2, 104))
-    monkeypatch.setattr(key_marks, "task_memory_bytes", lambda _: 1)
+    monkeypatch.setattr(key_positions, "task_memory_bytes", lambda _: 1)
     policy = replace(COLUMNAR, equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
     outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
     assert outcome.outcome is OutcomeStatus.UNSUPPORTED

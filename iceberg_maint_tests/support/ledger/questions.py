@@ -67,7 +67,7 @@ def questions(ledger: Ledger, tables: int) -> list[Question]:
         "fleet_spends of an hour": lambda: ledger.records.fleet_spends(3600),
         "fleet_rewrites": lambda: ledger.records.fleet_rewrites(80),
         "past_work of 50 tables": lambda: ledger.records.past_work(list(every)[:50], 30, 30),
-        "fleet_passed_ms": ledger.registry.fleet_passed_ms,
+        "fleet_cycle_ms": ledger.registry.fleet_cycle_ms,
         "outdated_tables": ledger.health.outdated_tables,
         "incidents": ledger.registry.incidents,
         "prune of a table": lambda: ledger.records.prune(uuid, 80),

@@ -72,7 +72,7 @@ def commit_batch(
     A rewrite replaces `files.sources` by `files.outputs`, both Java DataFiles. A conversion has no sources, and its
     outputs are Java DeleteFiles. A conversion without outputs drops equality deletes that delete nothing. It is
     a rewrite that adds no file, as Iceberg's `RemoveDanglingDeleteFiles` is, because a row delta would
-    break streaming readers. A merge replaces position deletes by `outputs` that mark the same rows. Each output
+    break streaming readers. A merge replaces position deletes by `outputs` that delete the same rows. Each output
     has the highest sequence number of the files that it replaces, as in Iceberg's
     `RewritePositionDeletesCommitManager` for a whole group.
 
@@ -222,9 +222,11 @@ def _delete_files_to_remove(
             taken_over = {path for path, _ in intent.replaced}
             removed |= {(path, offset) for path, offset in others if path in taken_over}
         case ConvertEqualityDeletes():
-            marked = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
+            with_vectors = {
+                f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR
+            }
             vectors = (identity for identity in others if identity[1] is not None)
-            removed |= of_data_files(vectors, marked)
+            removed |= of_data_files(vectors, with_vectors)
         case RewriteDataFiles():
             removed |= of_data_files(others, batch.paths())
         case _:

@@ -39,23 +39,23 @@ from iceberg_maint.engines.spark.scan.staging import GroupTasks
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class AppliedPositions:
     """The groups with tasks that have deletion vectors instead of equality deletes.
 
     `scratch` are the sizes of the vectors' files by location. No commit adds these files. `difference` is ""
-    if the written vectors contain the computed positions. The vectors delete `marked_records` rows. `vectors` are
-    the vectors as values, for a reader that is not Iceberg's. `positions` are marked rows that are in no vector.
+    if the written vectors contain the computed positions. The vectors delete `deleted_records` rows. `vectors` are
+    the vectors as values, for a reader that is not Iceberg's. `positions` are deleted rows that are in no vector.
     """
 
     planned: tuple[GroupTasks, ...]
     scratch: Mapping[str, int]
-    marked_records: int
+    deleted_records: int
     difference: str
     vectors: tuple[PositionDeleteFile, ...] = ()
     positions: Positions = field(default_factory=dict)
 
 
-def mark(bridge: Bridge, work: DeleteWork) -> Marked:
+def apply_by_vectors(bridge: Bridge, work: DeleteWork) -> AppliedPositions:
     """Finds the rows that the equality deletes of all groups delete, and writes them as deletion vectors."""
     java = work.table.java
     deleted_rows = find_deleted_rows(bridge, work)
@@ -64,22 +64,22 @@ def mark(bridge: Bridge, work: DeleteWork) -> Marked:
     files = positions.write_deletion_vectors(bridge, java, expected, deleted_rows.data_files)
     written = positions.read_back(bridge, java, files)
     vectors = {str(f.referencedDataFile()): f for f in files}
-    return Marked(
+    return AppliedPositions(
         planned=tuple(_with_vectors(bridge, java, group_tasks, vectors) for group_tasks in work.planned),
         scratch={str(f.location()): int(f.fileSizeInBytes()) for f in files},
-        marked_records=positions.count(written),
+        deleted_records=positions.count(written),
         difference=positions.difference(expected, written),
         vectors=tuple(_value(bridge, java, f) for f in files),
     )
 
 
-def mark_in_memory(bridge: Bridge, work: DeleteWork) -> Marked:
-    """Marks the rows of `work.positions` for the columnar engine, which needs no vectors. Raises ValueError if Iceberg's
+def apply_in_memory(bridge: Bridge, work: DeleteWork) -> AppliedPositions:
+    """Applies `work.positions` in the columnar engine, which needs no vectors. Raises ValueError if Iceberg's
     scan applies no equality delete to a file with such a row."""
-    assert work.positions is not None, "rows are marked after they were found"
+    assert work.positions is not None, "positions are applied after they were found"
     check_positions(work.positions, task_paths(bridge, tasks_under_deletes(bridge, work)))
-    marked = positions.count(work.positions)
-    return Marked(tuple(work.planned), {}, marked, "", positions=work.positions)
+    deleted = positions.count(work.positions)
+    return AppliedPositions(tuple(work.planned), {}, deleted, "", positions=work.positions)
 
 
 def _value(bridge: Bridge, table: Any, vector: Any) -> PositionDeleteFile:
@@ -156,7 +156,7 @@ def _older_files(
 ) -> tuple[Positions, dict[str, tuple[str, ...]]]:
     """The positions and the paths of older position delete files, by data file, that a new one can replace.
 
-    Such a file marks one data file and has as many positions of it as metadata says. A file with fewer marks a second
+    Such a file names one data file and has as many positions of it as metadata says. A file with fewer names a second
     data file, or has a position twice: it stays.
     """
     listed = {
@@ -164,11 +164,11 @@ def _older_files(
         for d in work.batch.applied_deletes
         if d.content_offset is None and d.referenced_data_file in deleted_rows.new
     }
-    marked = {path for path, _ in listed}
+    data_files = {path for path, _ in listed}
     older = [
         (path, str(delete.location()), delete)
         for path, task in deleted_rows.tasks.items()
-        if path in marked
+        if path in data_files
         for delete in kept_deletes(bridge, task)
     ]
     older = [entry for entry in older if entry[:2] in listed]

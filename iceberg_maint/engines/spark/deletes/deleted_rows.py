@@ -1,4 +1,4 @@
-"""The rows that deletes delete: the positions that a batch marks, those marked before, and the rows that readers see."""
+"""The rows that deletes delete: the positions that a batch deletes, those deleted before, and the rows that readers see."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from iceberg_maint.core.planning.batch_memory import (
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes
-from iceberg_maint.engines.spark.deletes.membership import marked_numbers, marked_rows
-from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files
+from iceberg_maint.engines.spark.deletes.membership import equality_deleted_numbers, equality_deleted_rows
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_named_files
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import quoted
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
@@ -76,7 +76,7 @@ class DeletedRows:
 
 def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
     """Joins the key columns of the planned tasks with the equality deletes that may match them. Reads nothing if
-    none may match. Raises what `marked_rows` raises."""
+    none may match. Raises what `equality_deleted_rows` raises."""
     lambdas = bridge.once(JavaFunctions)
     tasks = tasks_under_deletes(bridge, work)
     if tasks.isEmpty():
@@ -91,7 +91,7 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
     assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = work.deletes.picked([(path, None) for path in sorted(lambdas.equality_delete_paths(tasks))])
     keys = sum(d.record_count for d in work.batch.equality_deletes)
-    membership = marked_numbers(bridge, work.table, tasks, applied, work.preflight, keys)
+    membership = equality_deleted_numbers(bridge, work.table, tasks, applied, work.preflight, keys)
     with membership as (rows, numbered_paths):
         partitions = _partitions(bridge, work)
         new = gather_numbered(rows.where("not _already"), numbered_paths, partitions)
@@ -123,7 +123,7 @@ def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: Deleted
     """The positions that position deletes and deletion vectors delete in the data files of `deleted_rows`.
 
     The function reads deletion vectors directly. Spark's reader applies position deletes. Raises RefusedError
-    ICM-101 if a vector does not have as many positions as metadata says, or if a position delete file marks rows of another
+    ICM-101 if a vector does not have as many positions as metadata says, or if a position delete file names another
     data file than it says.
     """
     java = work.table.java
@@ -147,7 +147,7 @@ def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: Deleted
         )
     if not tasks:
         return vector_positions
-    check_marked_files(bridge, work.table, named, work.batch.applied_deletes)
+    check_named_files(bridge, work.table, named, work.batch.applied_deletes)
     with staged(bridge, java, bridge.list(tasks.values())) as group_id:
         frame = read_staged(bridge, java, work.table.name, group_id)
         deleted = frame.select("_file", "_pos", "_deleted").where("_deleted")
@@ -175,17 +175,17 @@ READER_EQUALITY_DELETES = 200_000
 def visible_rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
     """The fingerprint of the rows that readers of the tasks (a Java list) see.
 
-    Raises what `membership.marked_rows` raises, and RefusedError ICM-124 if the equality deletes
+    Raises what `membership.equality_deleted_rows` raises, and RefusedError ICM-124 if the equality deletes
     do not fit half of Spark's memory in any number of passes.
     """
     from pyspark.sql import functions as F
 
     if tasks.isEmpty():
         return row_proof.total(())
-    with _read(bridge, table, tasks) as (frame, marked):
+    with _read(bridge, table, tasks) as (frame, equality_deleted):
         columns = [quoted(c) for c in (*table.columns, *table.lineage)]
         schema = frame.select(*columns).schema
-        if marked is None:
+        if equality_deleted is None:
             visible, measures = frame.select(*columns), row_proof.measures(schema, table.field_ids)
         else:
             # Spark shuffles the hashes of a row, not the row.
@@ -194,7 +194,9 @@ def visible_rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
                 row_proof.row_hash(schema, table.field_ids, lane).alias(n) for lane, n in enumerate(names)
             ]
             place = [F.xxhash64("_file").alias("file"), F.col("_pos")]
-            visible = frame.select(*place, *hashes).join(marked.select(*place), ["file", "_pos"], "left_anti")
+            visible = frame.select(*place, *hashes).join(
+                equality_deleted.select(*place), ["file", "_pos"], "left_anti"
+            )
             measures = row_proof.sums([F.col(n) for n in names])
         # One sum per Spark partition, because a sum over all rows of a commit may not fit 64 bits.
         parts = visible.groupBy(F.spark_partition_id()).agg(*measures).collect()
@@ -209,9 +211,9 @@ def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
     lambdas = bridge.once(JavaFunctions)
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     partitions = int(bridge.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    with _read(bridge, table, tasks) as (frame, marked):
+    with _read(bridge, table, tasks) as (frame, equality_deleted):
         deleted = frame.where("_deleted").select("_file", "_pos")
-        frames = [deleted] if marked is None else [deleted, marked]
+        frames = [deleted] if equality_deleted is None else [deleted, equality_deleted]
         return positions.union([positions.gather(bridge, f, paths, partitions) for f in frames])
 
 
@@ -226,7 +228,7 @@ def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame,
     by_path = {str(d.location()): d for d in bridge.iterate(lambdas.to_list(applied.distinct()))}
     deletes = list(by_path.values())
     few = sum(int(d.recordCount()) for d in deletes) <= READER_EQUALITY_DELETES
-    # The reader of Spark 3.5 fails for a key column that was dropped. `marked_rows` raises ICM-119 for it.
+    # The reader of Spark 3.5 fails for a key column that was dropped. `equality_deleted_rows` raises ICM-119 for it.
     if few and not (bridge.is_spark_3 and _by_dropped_column(bridge, table, deletes)):
         with staged(bridge, table.java, tasks) as group_id:
             yield read_staged(bridge, table.java, table.name, group_id), None
@@ -238,10 +240,10 @@ def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame,
     estimate = _preflight(bridge, table, under_deletes, deletes)
     with (
         staged(bridge, table.java, without_equality) as group_id,
-        marked_rows(bridge, table, under_deletes, deletes, estimate) as marked,
+        equality_deleted_rows(bridge, table, under_deletes, deletes, estimate) as equality_deleted,
     ):
         frame = read_staged(bridge, table.java, table.name, group_id)
-        yield frame, marked.where("not _already").select("_file", "_pos")
+        yield frame, equality_deleted.where("not _already").select("_file", "_pos")
 
 
 def _by_dropped_column(bridge: Bridge, table: Table, deletes: list[Any]) -> bool:

@@ -50,7 +50,7 @@ _FALSE_POSITIVES = 0.03
 
 
 class _Membership:
-    """The files, tasks and frames of one call of `marked_numbers`."""
+    """The files, tasks and frames of one call of `equality_deleted_numbers`."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _Membership:
 
 
 @contextmanager
-def marked_numbers(
+def equality_deleted_numbers(
     bridge: Bridge,
     table: Table,
     tasks: Any,
@@ -236,7 +236,7 @@ def marked_numbers(
     preflight: Preflight,
     keys: int = 0,
 ) -> Iterator[tuple[DataFrame, tuple[str, ...]]]:
-    """As `marked_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
+    """As `equality_deleted_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
     membership = _Membership(bridge, table, tasks, deletes, preflight, keys)
     with membership.stack:
         membership.check_bounds()
@@ -244,7 +244,7 @@ def marked_numbers(
 
 
 @contextmanager
-def marked_rows(
+def equality_deleted_rows(
     bridge: Bridge,
     table: Table,
     tasks: Any,
@@ -261,7 +261,7 @@ def marked_rows(
     """
     from pyspark.sql import functions as F
 
-    with marked_numbers(bridge, table, tasks, deletes, preflight, keys) as (rows, paths):
+    with equality_deleted_numbers(bridge, table, tasks, deletes, preflight, keys) as (rows, paths):
         files = local_frame(bridge, "number long, _file string", enumerate(paths))
         yield rows.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
 

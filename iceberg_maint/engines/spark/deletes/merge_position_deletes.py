@@ -20,7 +20,7 @@ from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.engines.spark.deletes import deleted_rows
 from iceberg_maint.engines.spark.deletes.convert import Converted
 from iceberg_maint.engines.spark.deletes.deleted_rows import kept_deletes
-from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files, position_delete_rows
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_named_files, position_delete_rows
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan import positions
@@ -40,10 +40,10 @@ def merge(
     """Writes the positions that the batch's position deletes (Java DeleteFiles) delete in the planned tasks' data
     files. Commits nothing.
 
-    Raises RefusedError ICM-101 if the delete files do not have as many positions as metadata says, or mark rows of another
+    Raises RefusedError ICM-101 if the delete files do not have as many positions as metadata says, or delete rows of another
     data file than it says.
     """
-    check_marked_files(bridge, table, deletes.values(), batch.position_deletes)
+    check_named_files(bridge, table, deletes.values(), batch.position_deletes)
     sources = {d.path for d in batch.position_deletes if not d.void}
     files = {f.path: f for g in batch.groups for f in g.files if not sources.isdisjoint(f.delete_files)}
     if not files:

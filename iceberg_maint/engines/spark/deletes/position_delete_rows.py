@@ -1,4 +1,4 @@
-"""The rows of position delete files, and whether they mark the data file that metadata states.
+"""The rows of position delete files, and whether they name the data file that metadata states.
 
 Readers apply a position delete file to one data file if its bounds of `file_path` are equal, or if `referenced_data_file`
 names it. If its rows name another data file too, readers that trust metadata show those rows, and others do not. A commit
@@ -16,7 +16,7 @@ from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.engines.spark.scan.staging import staged
-from iceberg_maint.errors import RefusedError, marks_another_file
+from iceberg_maint.errors import RefusedError, names_another_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,11 +37,11 @@ def position_delete_rows(bridge: Bridge, java_table: Any, deletes: Sequence[Any]
         yield reader.load(group_id).select("delete_file_path", "file_path", "pos")
 
 
-def check_marked_files(
+def check_named_files(
     bridge: Bridge, table: Table, deletes: Iterable[Any], planned: Iterable[PositionDeleteFile]
 ) -> int:
     """Reads the position delete files among these Java DeleteFiles that name one data file in the plan. A dangling one
-    (`void`) may be lost. Returns how many it reads. Raises RefusedError ICM-101 for one that marks rows of another data file."""
+    (`void`) may be lost. Returns how many it reads. Raises RefusedError ICM-101 for one that deletes rows of another data file."""
     from pyspark.sql import functions as F
 
     of_one = {d.path: d for d in planned if d.content_offset is None and d.referenced_data_file is not None}
@@ -61,7 +61,7 @@ def check_marked_files(
         [first] = other.agg(F.min(F.struct("delete_file_path", "file_path", "stated")).alias("row")).collect()
     if first["row"] is not None:
         path, found, of_metadata = first["row"]
-        raise RefusedError("ICM-101", f"{table.name}: {marks_another_file(path, found, of_metadata)}")
+        raise RefusedError("ICM-101", f"{table.name}: {names_another_file(path, found, of_metadata)}")
     return len(files)
 
 

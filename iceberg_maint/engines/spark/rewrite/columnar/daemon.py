@@ -34,7 +34,7 @@ def main() -> None:
 
     # Without Arrow, the task says so.
     with suppress(ImportError):
-        import iceberg_maint.columnar.marks
+        import iceberg_maint.columnar.deleted_positions
         import iceberg_maint.columnar.rewrite
         import iceberg_maint.engines.spark.rewrite.columnar.job
         import iceberg_maint.engines.spark.rewrite.columnar.worker  # noqa: F401

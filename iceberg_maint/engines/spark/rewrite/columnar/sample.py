@@ -140,7 +140,7 @@ class _Inputs:
         tasks: Any,
         deletes: RowDeletes,
     ) -> None:
-        self._bridge, self._table, self._marks = bridge, table, deletes.marks
+        self._bridge, self._table, self._positions = bridge, table, deletes.deleted_positions
         self._functions = bridge.once(JavaFunctions)
         self.files = files
         self._tasks = tasks
@@ -153,7 +153,9 @@ class _Inputs:
         applied = self._deletes.of_file(file)
         if any(d.content_offset is None for d in applied):
             return None
-        return file.record_count - sum(d.record_count for d in applied) - len(self._marks.get(file.path, ()))
+        return (
+            file.record_count - sum(d.record_count for d in applied) - len(self._positions.get(file.path, ()))
+        )
 
     def position_rows(self, file: InputFile) -> int:
         """The rows of the position delete files that apply to a file."""
@@ -169,11 +171,11 @@ class _Inputs:
         if file.delete_files:
             others = self._task(file).deletes().stream().filter(self._functions.is_equality_delete.negate())
             deleted = reader.deleted_positions(self._functions.to_list(others), file.path)
-        if (marks := self._marks.get(file.path)) is not None:
-            marked = position_index(self._bridge, file.path, marks)
+        if (positions := self._positions.get(file.path)) is not None:
+            index = position_index(self._bridge, file.path, positions)
             if deleted is not None:
-                marked.merge(deleted)
-            deleted = marked
+                index.merge(deleted)
+            deleted = index
         part = FilePart(file.path, file.size_bytes)
         return reader.rows(part, self.constants(file), most, deleted=deleted, skipped=skipped)
 

@@ -168,7 +168,7 @@ def rewrite_groups(
         raise TaskMemoryError(f"a task ran out of memory ({short}); {declared_memory(bridge)}")
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise wrong_file(batch, wrong)
-    result = _result(bridge, table, batch, outputs, results, deletes.marks)
+    result = _result(bridge, table, batch, outputs, results, deletes.deleted_positions)
     draw = Draw(batch.batch_id)
     if (
         result.difference
@@ -213,7 +213,7 @@ def _result(
     batch: Batch,
     outputs: Sequence[Output],
     results: Sequence[TaskResult],
-    marks: Positions,
+    deleted_positions: Positions,
 ) -> ColumnarResult:
     contents: list[str] = []
     groups: list[int] = []
@@ -228,7 +228,9 @@ def _result(
                 f"{planned}",
                 "report this; nothing was committed.",
             )
-        difference = difference or result.difference or marks_difference(output.files, result, marks)
+        difference = (
+            difference or result.difference or deleted_difference(output.files, result, deleted_positions)
+        )
         if result.content is not None:
             kept = {k: v for k, v in output.template.items() if k in _KEPT}
             contents.append(json.dumps({**kept, **result.content}))
@@ -245,14 +247,14 @@ def _result(
     )
 
 
-def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Positions) -> str:
-    """A sentence if a task left out fewer rows of its files than are marked, or more although no other delete applies to
+def deleted_difference(files: Sequence[InputFile], result: TaskResult, positions: Positions) -> str:
+    """A sentence if a task left out fewer rows of its files than `positions` has, or more although no other delete applies to
     them; else ""."""
-    marked = sum(len(marks[f.path]) for f in files if f.path in marks)
+    deleted = sum(len(positions[f.path]) for f in files if f.path in positions)
     removed = result.read_records - result.kept_records
-    if removed == marked or (removed > marked and any(f.delete_files for f in files)):
+    if removed == deleted or (removed > deleted and any(f.delete_files for f in files)):
         return ""
-    return f"{marked} rows are marked deleted in {len(files)} files, {removed} were left out"
+    return f"{deleted} rows are deleted in {len(files)} files, {removed} were left out"
 
 
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})

@@ -131,7 +131,7 @@ class RowDeletes:
     which no delete of `files` deletes."""
 
     files: Sequence[PositionDeleteFile]
-    marks: Positions
+    deleted_positions: Positions
 
 
 class TaskMaker:
@@ -153,7 +153,7 @@ class TaskMaker:
         self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
         self._deletes = AppliedDeletes(deletes.files)
-        self._marks = deletes.marks
+        self._deleted_positions = deletes.deleted_positions
 
     def task(
         self, location: str, files: Sequence[plan.InputFile], template: Mapping[str, Any], group_bytes: int
@@ -176,6 +176,7 @@ class TaskMaker:
         )
 
     def _input(self, file: plan.InputFile, constants: Mapping[int, object]) -> InputFile:
+        positions = self._deleted_positions.get(file.path)
         return InputFile(
             path=file.path,
             size_bytes=file.size_bytes,
@@ -184,7 +185,7 @@ class TaskMaker:
             first_row_id=None if file.first_row_id == NO_ROW_IDS else file.first_row_id,
             constants=constants,
             deletes=tuple(reference(d) for d in self._deletes.of_file(file)),
-            marks=b64encode(marks.serialize()).decode() if (marks := self._marks.get(file.path)) else "",
+            deleted_positions=b64encode(positions.serialize()).decode() if positions else "",
         )
 
     def _constants(self, template: Mapping[str, Any]) -> dict[int, object]:

@@ -21,10 +21,10 @@ from iceberg_maint.columnar.read.projection import file_columns
 from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, array_of, table_schema
 from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file
 from iceberg_maint.columnar.task import (
+    DeletedPositionsResult,
+    DeletedPositionsTask,
     EqualityDelete,
     InputFile,
-    MarkResult,
-    MarkTask,
     UnsupportedColumnError,
 )
 from iceberg_maint.core.model.columns import has_one_order, is_outside
@@ -35,7 +35,7 @@ _WHOLE_BYTES = 128 * 1024
 _Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def marks(task: MarkTask) -> MarkResult:
+def deleted_positions(task: DeletedPositionsTask) -> DeletedPositionsResult:
     """Returns the positions of the rows that the equality deletes of a task delete and no position delete does.
 
     Raises UnsupportedColumnError for keys that are not compared, WrongInputError if a file does not hold what the task
@@ -58,7 +58,7 @@ def marks(task: MarkTask) -> MarkResult:
                 bitmap -= BitMap64(deleted.astype(np.uint64))
             if bitmap:
                 texts[file.path] = b64encode(bitmap.serialize()).decode()
-    return MarkResult(texts)
+    return DeletedPositionsResult(texts)
 
 
 class WrongKeysError(Exception):
@@ -69,7 +69,7 @@ class WrongKeysError(Exception):
 class _Finder:
     """Reads the key columns of the files of a task."""
 
-    def __init__(self, task: MarkTask) -> None:
+    def __init__(self, task: DeletedPositionsTask) -> None:
         self.storage = Storage(task.io)
         self._task = task
         self._table = table_schema(task.schema, lineage=False)

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.marks import WrongKeysError, marks
+from iceberg_maint.columnar.deleted_positions import WrongKeysError, deleted_positions
 from iceberg_maint.columnar.read.deletes import key_schema
 from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.task import (
+    DeletedPositionsResult,
+    DeletedPositionsTask,
     DeleteKind,
     DeleteReference,
     EqualityDelete,
     InputFile,
-    MarkResult,
-    MarkTask,
     UnsupportedColumnError,
     WrongInputError,
 )
@@ -52,9 +52,9 @@ def data_file(folder: Path, name: str, schema: str, rows: list[dict[str, Any]], 
 def positions(
     schema: str, files: list[InputFile], deletes: list[EqualityDelete], **more: Any
 ) -> dict[str, list[int]]:
-    task = MarkTask(tuple(files), tuple(deletes), schema, **more)
-    result = marks(MarkTask.from_json(task.to_json()))
-    result = MarkResult.from_json(result.to_json())
+    task = DeletedPositionsTask(tuple(files), tuple(deletes), schema, **more)
+    result = deleted_positions(DeletedPositionsTask.from_json(task.to_json()))
+    result = DeletedPositionsResult.from_json(result.to_json())
     return {
         Path(path).stem: list(BitMap64.deserialize(b64decode(text)))
         for path, text in result.positions.items()

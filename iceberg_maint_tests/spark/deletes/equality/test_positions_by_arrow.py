@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
-from iceberg_maint.engines.spark.rewrite.columnar import key_marks, tasks
+from iceberg_maint.engines.spark.rewrite.columnar import key_positions, tasks
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.columnar.damage import with_another_value
@@ -38,7 +38,7 @@ def test_keys_that_do_not_fit_a_task_are_left_to_the_join(
 ) -> None:
     way = Way(maintainer, 2, Route.REWRITE, RewriteStrategy.COLUMNAR)
     twin = keyed(way)
-    monkeypatch.setattr(key_marks, "task_memory_bytes", lambda _: 1)
+    monkeypatch.setattr(key_positions, "task_memory_bytes", lambda _: 1)
     assert joined(way, twin)
     assert twin.tags() == [2, 3]
 
@@ -107,7 +107,7 @@ def test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal(
     outcomes = maintainer.maintain(twin, policy_of(way.route, strategy=RewriteStrategy.COLUMNAR))
     details = [b.message for o in outcomes for b in o.batches]
     assert details
-    assert "1 rows are marked deleted in 1 files, 0 were left out" in details[0]
+    assert "1 rows are deleted in 1 files, 0 were left out" in details[0]
     assert twin.tags() == [2]
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyroaring import BitMap64
 
 from iceberg_maint.columnar.task import (
+    DeletedPositionsResult,
+    DeletedPositionsTask,
     EqualityDelete,
     InputFile,
-    MarkResult,
-    MarkTask,
     NotParquetError,
     UnsupportedColumnError,
     WrongInputError,
@@ -54,7 +54,7 @@ _LOCAL: Mapping[str, str] = {}
 _Scope = tuple[int, PartitionKey]
 
 
-def marked_positions(
+def find_deleted_positions(
     bridge: Bridge,
     table: Table,
     batch: Batch,
@@ -81,8 +81,8 @@ def marked_positions(
     io = io_of(table.java, paths)
     sizes = [_work_bytes(t) for t in tasks]
     results = [
-        MarkResult.from_json(text)
-        for text in run_tasks(bridge, mark_task, [t.to_json() for t in tasks], sizes, io)
+        DeletedPositionsResult.from_json(text)
+        for text in run_tasks(bridge, positions_task, [t.to_json() for t in tasks], sizes, io)
     ]
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise wrong_file(batch, wrong)
@@ -97,26 +97,28 @@ def marked_positions(
     }
 
 
-def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
-    """Runs one task and returns its `MarkResult` as JSON. `io` has the properties of the table's FileIO."""
+def positions_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
+    """Runs one task and returns its `DeletedPositionsResult` as JSON. `io` has the properties of the table's FileIO."""
     from dataclasses import replace
 
     import pyarrow as pa  # the driver does not need it
 
-    from iceberg_maint.columnar.marks import WrongKeysError, marks
+    from iceberg_maint.columnar.deleted_positions import WrongKeysError, deleted_positions
 
     try:
-        return marks(replace(MarkTask.from_json(text), io=io)).to_json()
+        return deleted_positions(replace(DeletedPositionsTask.from_json(text), io=io)).to_json()
     except (UnsupportedColumnError, NotParquetError) as why:
-        return MarkResult(unsupported=str(why)).to_json()
+        return DeletedPositionsResult(unsupported=str(why)).to_json()
     except WrongInputError as why:
-        return MarkResult(wrong_input=str(why)).to_json()
+        return DeletedPositionsResult(wrong_input=str(why)).to_json()
     except WrongKeysError as why:
-        return MarkResult(wrong_keys=str(why)).to_json()
+        return DeletedPositionsResult(wrong_keys=str(why)).to_json()
     except MemoryError as why:
-        return MarkResult(unsupported=f"the keys of a task do not fit its memory: {why}").to_json()
+        return DeletedPositionsResult(
+            unsupported=f"the keys of a task do not fit its memory: {why}"
+        ).to_json()
     except pa.ArrowException as why:
-        return MarkResult(unsupported=f"Arrow cannot compare the keys: {why}").to_json()
+        return DeletedPositionsResult(unsupported=f"Arrow cannot compare the keys: {why}").to_json()
 
 
 class _Tasks:
@@ -137,7 +139,7 @@ class _Tasks:
         self._keys = {i for d in batch.equality_deletes for i in d.equality_ids}
         self._position_deletes = AppliedDeletes(batch.applied_deletes)
 
-    def tasks(self, planned: Sequence[GroupTasks]) -> Iterator[MarkTask]:
+    def tasks(self, planned: Sequence[GroupTasks]) -> Iterator[DeletedPositionsTask]:
         """The tasks of all groups. Raises NotColumnarError if one does not fit."""
         files: dict[_Scope, list[plan.InputFile]] = defaultdict(list)
         constants: dict[_Scope, Mapping[int, object]] = {}
@@ -164,7 +166,7 @@ class _Tasks:
         files: Sequence[plan.InputFile],
         deletes: Sequence[plan.EqualityDeleteFile],
         constants: Mapping[int, object],
-    ) -> Iterator[MarkTask]:
+    ) -> Iterator[DeletedPositionsTask]:
         oldest = min(f.data_sequence_number for f in files)
         applying = [d for d in deletes if d.data_sequence_number > oldest]
         width = max(key_bytes(self._table.types[i] for i in d.equality_ids) for d in applying)
@@ -176,7 +178,7 @@ class _Tasks:
         rows = sum(f.record_count for f in files)
         count = -(-rows // max(_LEAST_ROWS, _ROWS_PER_KEY * keys))
         for some in _shares(files, -(-rows // count)):
-            yield MarkTask(
+            yield DeletedPositionsTask(
                 inputs=tuple(self._input(f) for f in some),
                 deletes=tuple(map(self._delete, applying)),
                 schema=self._table.schema_json,
@@ -227,6 +229,6 @@ def _shares(files: Sequence[plan.InputFile], rows: int) -> Iterator[list[plan.In
         yield share
 
 
-def _work_bytes(task: MarkTask) -> int:
+def _work_bytes(task: DeletedPositionsTask) -> int:
     """The bytes of the work of a task, for its share of a Spark task: eight bytes for a key or a row."""
     return 8 * (sum(f.record_count for f in task.inputs) + sum(d.record_count for d in task.deletes))

@@ -42,7 +42,7 @@ def refusal(shop: Workshop, batch: Batch, strategy: RewriteStrategy = RewriteStr
 
 def text(name: str, delete: str, found: str, stated: str) -> str:
     return (
-        f"ICM-101 {name}: the delete file {delete} marks rows of {found}; its manifest states that it marks {stated} only. "
+        f"ICM-101 {name}: the delete file {delete} deletes rows of {found}; its manifest states that it names {stated} only. "
         "Fix: remove the delete file from the table, and have the engine that wrote it delete its rows again."
     )
 
