@@ -17,8 +17,8 @@ from iceberg_maint.core.policy.data import (
 
 MERGEABLE = "mergeable_delete_files"
 REMAINING = "position_delete_files"
-DANGLING = "dangling_position_delete_files"
-FINDINGS = (MERGEABLE, REMAINING, DANGLING)
+DANGLING_POSITIONS = "dangling_position_delete_files"
+FINDINGS = (MERGEABLE, REMAINING, DANGLING_POSITIONS)
 """Metrics of the findings for this operation."""
 
 _POSITION_DELETES = Operation.REWRITE_POSITION_DELETE_FILES.value
@@ -37,7 +37,7 @@ def thresholds(
         merged = (MERGEABLE, health.mergeable_delete_files)
     yield *merged, policy.min_input_files, f"{_POSITION_DELETES}.min_input_files"
     dangling = health.dangling_position_delete_files
-    yield DANGLING, dangling, 1, f"{_POSITION_DELETES}.enabled"
+    yield DANGLING_POSITIONS, dangling, 1, f"{_POSITION_DELETES}.enabled"
 
 
 def position_delete_findings(

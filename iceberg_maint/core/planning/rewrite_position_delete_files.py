@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
-from iceberg_maint.core.health.thresholds import DANGLING, MERGEABLE, REMAINING
+from iceberg_maint.core.health.thresholds import DANGLING_POSITIONS, MERGEABLE, REMAINING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import (
@@ -144,7 +144,7 @@ def _void(due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[
     The health was measured on the whole table. If it counts a different number of these deletes, some data
     files are not in `found`, and the function returns only deletes that a deletion vector replaces.
     """
-    counted = next((int(f.value) for f in due.findings if f.metric == DANGLING), 0)
+    counted = next((int(f.value) for f in due.findings if f.metric == DANGLING_POSITIONS), 0)
     applying = {_identity(d) for c in found for d in c.position_deletes}
     live = {c.file.path: c.file.data_sequence_number for c in found}
     spec_ids = {d.spec_id for d in deletes}
