@@ -296,7 +296,7 @@ def readers_rows() -> str:
 
 
 def engines_rows() -> str:
-    """A row for each engine: how many odd tables it reads before and after maintenance, and how many only before."""
+    """A row for each engine: how many unusual tables it reads before and after maintenance, and how many only before."""
     every = list(answers_of_readers().values())
     return "".join(
         f"| {engine} | {sum(was == 'yes' for was, _ in pairs)} | {sum(now == 'yes' for _, now in pairs)} | "

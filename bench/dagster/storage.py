@@ -109,7 +109,7 @@ def _measure(tables: int, days: int, keep_days: int) -> dict[str, Any]:
             "sizes": sizes,
             "runs_made": fleet.runs_made,
             "runs_left": instance.get_runs_count(),
-            "cycle_timeout_seconds": round(fleet.cycle_timeout_seconds / days, 2),
+            "deletion_cpu_seconds": round(fleet.cycle_timeout_seconds / days, 2),
         }
         b = templates.bytes
         figures["bytes_per_table_and_day"] = round(
@@ -229,7 +229,7 @@ class Fleet:
         self._in_files = isinstance(self._events, SqliteEventLogStorage)
         self._first = datetime.now(UTC)
         self._templates = templates
-        self.runs_made, self.cycle_timeout_seconds = 0, 0.0
+        self.runs_made, self.deletion_cpu_seconds = 0, 0.0
         self._keep_templates()
 
     def _keep_templates(self) -> None:
@@ -330,7 +330,7 @@ class Fleet:
         began, cursor = time.process_time(), ""
         while cursor != START:
             _, cursor = OldRuns(self._keep_days, clock, clock.now_ms).delete(self._instance, None, cursor)
-        self.cycle_timeout_seconds += time.process_time() - began
+        self.deletion_cpu_seconds += time.process_time() - began
 
 
 class SetClock:
@@ -367,7 +367,7 @@ def _report(name: str, figures: dict[str, Any], days: int, keep_days: int) -> li
     level = next((size for day, size in sizes.items() if day > keep_days), None)
     growth = round(sizes[days] / level, 3) if level else None
     shown.add_row("… the last against the first after the limit", str(growth), str(GROWTH))
-    for label in ("runs_made", "runs_left", "cycle_timeout_seconds"):
+    for label in ("runs_made", "runs_left", "deletion_cpu_seconds"):
         shown.add_row(label.replace("_", " "), f"{figures[label]:,}", "")
     Console().print(shown)
     missed = [f"{name}: bytes per table and day"] if daily > limit else []

@@ -1,13 +1,13 @@
-"""Cycles of upserts and maintenance: ours against what users of Iceberg's own actions run.
+"""Rounds of upserts and maintenance: ours against what users of Iceberg's own actions run.
 
-    python -m bench.deletes.cdc [--versions 2 3] [--rows N…] [--cycles N] [--commits N] [--upserts N] [--spark-reads N]
+    python -m bench.deletes.cdc [--versions 2 3] [--rows N…] [--rounds N] [--commits N] [--upserts N] [--spark-reads N]
 
-Stock rewrites every base file in each cycle, ours does not: what ours saves grows with the base, so each size that is
+Stock rewrites every base file in each round, ours does not: what ours saves grows with the base, so each size that is
 measured is reported with its own ratios. Two tables with the same rows in four partitions get the same upserts by equality deletes, in each commit and partition a
-file of deletes and a data file. After every cycle of 50 commits both are maintained: `ours` by `iceberg-maint run` of the
+file of deletes and a data file. After every round of 50 commits both are maintained: `ours` by `iceberg-maint run` of the
 operations on data and on manifests with the defaults of the policy, but the age of equality deletes; `stock` by
 `rewrite_data_files` with `delete-file-threshold=1` and `remove-dangling-deletes`, then `rewrite_position_delete_files` and
-`rewrite_manifests`. A session per table lives through all cycles, and they take turns. CPU seconds are those of the JVM, of
+`rewrite_manifests`. A session per table lives through all rounds, and they take turns. CPU seconds are those of the JVM, of
 Python and of its workers, bytes those of data and delete files that maintenance wrote, reads median CPU seconds by Spark
 and DuckDB after maintenance. Exits 1 below a target, or if the tables do not have the rows that the upserts leave.
 """
@@ -31,40 +31,40 @@ from bench.stock_session import PROJECT
 VARIANTS = ("stock", "ours")
 LEAST_CPU, LEAST_BYTES, LEAST_READ = 4.0, 10.0, 0.95
 ROWS_OF_A_BASE_FILE = 750_000
-Cycles = dict[str, list[dict[str, Any]]]
-"""What each variant measured in each cycle."""
+Rounds = dict[str, list[dict[str, Any]]]
+"""What each variant measured in each round."""
 
 
 def main() -> int:
     """Prints a table and one line of JSON for each size and format version."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--versions", type=int, nargs="+", default=[2, 3])
-    parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--commits", type=int, default=50, help="of a cycle")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--commits", type=int, default=50, help="of a round")
     parser.add_argument(
         "--rows", type=int, nargs="+", default=[3_000_000, 30_000_000], help="before the first upsert"
     )
     parser.add_argument("--upserts", type=int, default=2_000, help="rows of a commit")
-    parser.add_argument("--spark-reads", type=int, default=5, help="of each query after a cycle")
+    parser.add_argument("--spark-reads", type=int, default=5, help="of each query after a round")
     given = parser.parse_args()
-    commits = given.cycles * given.commits
+    commits = given.rounds * given.commits
     upserts = given.upserts * commits
     missed = False
     for rows in given.rows:
         for version in given.versions:
             files = max(1, rows // (4 * ROWS_OF_A_BASE_FILE))
             shape = Shape("cdc", rows, files, commits, upserts, upserts, 0.9, regions=4, version=version)
-            missed |= _report(shape, _measure(shape, given.cycles, given.commits, given.spark_reads))
+            missed |= _report(shape, _measure(shape, given.rounds, given.commits, given.spark_reads))
     return int(missed)
 
 
-def _measure(shape: Shape, cycles: int, commits: int, spark_reads: int) -> Cycles:
-    """Runs the cycles on both tables."""
-    measured: Cycles = defaultdict(list)
+def _measure(shape: Shape, rounds: int, commits: int, spark_reads: int) -> Rounds:
+    """Runs the rounds on both tables."""
+    measured: Rounds = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="bench-cdc-") as folder:
         children = {name: _Child(Path(folder) / name, name, shape) for name in VARIANTS}
-        for cycle in range(cycles):
-            order = VARIANTS if cycle % 2 == 0 else VARIANTS[::-1]
+        for index in range(rounds):
+            order = VARIANTS if index % 2 == 0 else VARIANTS[::-1]
             for name in order:
                 expected = children[name].step(f"upserts {commits}")
                 found = children[name].step("maintain")
@@ -73,7 +73,7 @@ def _measure(shape: Shape, cycles: int, commits: int, spark_reads: int) -> Cycle
                 found["rows"] = reads["rows"]
                 measured[name].append(found)
                 print(
-                    f"{shape.base_rows} rows, v{shape.version} cycle {cycle + 1} {name}",
+                    f"{shape.base_rows} rows, v{shape.version} round {index + 1} {name}",
                     json.dumps(found),
                     file=sys.stderr,
                     flush=True,
@@ -130,39 +130,39 @@ def _wrong(expected: dict[str, Any], rows: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _report(shape: Shape, measured: Cycles) -> bool:
+def _report(shape: Shape, measured: Rounds) -> bool:
     """Prints the figures of a size and version. Returns whether a target is missed."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=150)
     table = Table(
-        "cycle", "variant", "CPU s", "wall s", "commits", "MB written", "data files", "delete files",
+        "round", "variant", "CPU s", "wall s", "commits", "MB written", "data files", "delete files",
         title=f"{shape.base_rows} rows, v{shape.version}",
     )  # fmt: skip
-    for cycle in range(len(measured["ours"])):
+    for index in range(len(measured["ours"])):
         for name in VARIANTS:
-            c = measured[name][cycle]
+            c = measured[name][index]
             table.add_row(
-                str(cycle + 1), name, f"{c['cpu_seconds']:.1f}", f"{c['wall_seconds']:.1f}", str(c["commits"]),
+                str(index + 1), name, f"{c['cpu_seconds']:.1f}", f"{c['wall_seconds']:.1f}", str(c["commits"]),
                 f"{c['written_bytes'] / 1e6:.1f}", str(c["data_files"]), str(c["delete_files"]),
             )  # fmt: skip
     console.print(table)
     totals = {
-        name: {key: sum(c[key] for c in cycles) for key in ("cpu_seconds", "written_bytes")}
-        for name, cycles in measured.items()
+        name: {key: sum(c[key] for c in rounds) for key in ("cpu_seconds", "written_bytes")}
+        for name, rounds in measured.items()
     }
     ratios = {key: totals["stock"][key] / max(1e-9, totals["ours"][key]) for key in totals["ours"]}
     reads = {
         query: {
-            name: statistics.median(c["reads"][query] for c in cycles) for name, cycles in measured.items()
+            name: statistics.median(c["reads"][query] for c in rounds) for name, rounds in measured.items()
         }
         for query in measured["ours"][0]["reads"]
     }
     missed = [f"wrong rows: {name}, {c['wrong']}" for name in VARIANTS for c in measured[name] if c["wrong"]]
-    for cycle, (a, b) in enumerate(zip(measured["stock"], measured["ours"], strict=True)):
+    for index, (a, b) in enumerate(zip(measured["stock"], measured["ours"], strict=True)):
         if a["rows"] != b["rows"]:
-            missed.append(f"other rows after cycle {cycle + 1}")
+            missed.append(f"other rows after round {index + 1}")
     if ratios["cpu_seconds"] < LEAST_CPU:
         missed.append(f"CPU: {ratios['cpu_seconds']:.2f} times less than stock, target {LEAST_CPU:g}")
     if ratios["written_bytes"] < LEAST_BYTES:

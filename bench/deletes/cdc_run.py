@@ -74,7 +74,7 @@ class _Run:
                 }
             },
             "spark": {"master": "local[2]", "conf": {"spark.driver.memory": "2g"}},
-            # The commits of a cycle are seconds old.
+            # The commits of a round are seconds old.
             "defaults": {"rewrite_data_files": {"equality_delete_max_age_seconds": 0}},
         }
         (self.folder / "iceberg_maint.yaml").write_text(json.dumps(config))

@@ -39,10 +39,10 @@ compares it with the program. The lake is in memory.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        "Look",
+        "Read the state",
         ("tables", "observe db.orders", "plan db.orders", "why db.orders", "why db.orders --partition day=2"),
     ),
-    ("Look at everything", ("why db.customers --all",)),
+    ("Read every detail", ("why db.customers --all",)),
     ("Maintain", ("run db.orders", "why db.orders", "run db.customers", "tables")),
     ("Read what was done", ("history", "history db.orders", "report")),
     ("Prove", ("proof db.orders", "verify db.orders")),

@@ -2,7 +2,7 @@
 
     python -m iceberg_maint_tests.qualification.readers [--data DIR] [--apart .cache/readers] [--record FILE]
 
-Builds the demo lake, small, tables by DuckDB's own writer, and the odd tables three times: rewritten by `columnar` and by
+Builds the demo lake, small, tables by DuckDB's own writer, and the unusual tables three times: rewritten by `columnar` and by
 `native`, and with the five engines as `readers`, for conversions and merges. Everything is due at once; else the policy is
 the built-in one. Prints who reads each table. Exits with 1 if an engine that read a table before does not read the same rows
 after.
@@ -34,7 +34,7 @@ from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.support.spark.writers import Writers
 
 NAMESPACES = ("columnar", "native", "marked")
-"""Each has all odd tables: rewritten by one strategy or the other, or with their deletes converted where each of the five engines
+"""Each has all unusual tables: rewritten by one strategy or the other, or with their deletes converted where each of the five engines
 reads the marks."""
 POLICY = f"""\
 defaults:
