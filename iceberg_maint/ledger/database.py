@@ -367,6 +367,12 @@ def _postgres(url: URL, *, read_only: bool) -> Engine:
                 statements.execute("SET synchronous_commit TO on")
         connection.commit()
 
+    @event.listens_for(engine, "checkin")
+    def _as_the_server_says(connection: Any, _record: object) -> None:
+        # After a transaction that reads, SQLAlchemy makes all later ones READ WRITE, also where the server allows none.
+        if connection is not None:
+            connection.readonly = None
+
     return engine
 
 

@@ -170,6 +170,21 @@ def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been
     database.close()
 
 
+@pytest.mark.postgres
+def test_postgres_that_becomes_read_only_is_not_written_after_a_read_either(postgres_url: str):
+    """What a host sets on a server whose disk is nearly full."""
+    url = f"{postgres_url}?options=-c%20default_transaction_read_only%3Don"
+    made = sql_ledger(postgres_url)
+    made.registry.pause(NAME, "why")
+    made.close()
+    reading = sql_ledger(url)
+    for _ in range(2):
+        assert reading.registry.pause_note(UUID, NAME) == "why"
+        with pytest.raises(ConfigurationError, match=r"ICM-128 .*read-only transaction"):
+            reading.registry.pause(NAME, "other")
+    reading.close()
+
+
 def test_failed_transaction_is_rolled_back(place: Place, ledger: Ledger):
     ledger.registry.now_ms()
     database = Database(place.url)
