@@ -75,7 +75,7 @@ class Reason(StrEnum):
 
 LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
 """Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
-CUT_SHORT = frozenset({Reason.TERMINATED, Reason.LEASE_HELD})
+CUT_SHORT = frozenset({Reason.TERMINATED, Reason.CRASHED, Reason.LEASE_HELD})
 """Reasons of an operation that ended before its work did. Its message says why, whatever its batches did."""
 SENTENCES: dict[Reason, str] = {
     Reason.SMALL_FILES: "enough small files to gain from a rewrite",

@@ -10,6 +10,7 @@ from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState, metadata_version
 from iceberg_maint.core.outcomes.outcome import (
+    SUCCESSFUL,
     BatchOutcome,
     CommitStatus,
     OperationOutcome,
@@ -180,6 +181,9 @@ def record_of(run: RunTrace, state: TableState) -> Record:
     # The successor of a batch that was planned again counts in its place.
     last = {o.partitions: o for o in outcomes}
     status, reason = operation_status(tuple(last.values()), unsupported=False)
+    if not run.recorded and status in SUCCESSFUL:
+        # As of a run that was stopped in order: its batches are done, and nobody knows of the others.
+        reason = Reason.CRASHED
     first = run.attempts[0].batch
     after = next((o.snapshot_after for o in reversed(outcomes) if o.snapshot_after is not None), None)
     outcome = OperationOutcome(

@@ -143,6 +143,15 @@ def test_commit_known_by_its_files_alone_is_reported_as_committed_without_a_snap
     assert record.outcome.snapshot_after == 5
 
 
+def test_run_that_ended_after_its_commits_is_reported_as_crashed_until_it_has_a_record() -> None:
+    done = trace(batch("p=a"), None, reported(batch("p=a"), OutcomeStatus.IMPROVED, Reason.SMALL_FILES), 90)
+    found = trace(batch("p=b"), COMMITTED, None, 90)
+    outcome = tell(done, found).outcome
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.IMPROVED, Reason.CRASHED)
+    assert {b.reason for b in outcome.batches} == {Reason.SMALL_FILES}
+    assert tell(done, found, recorded=True).outcome.reason is Reason.SMALL_FILES
+
+
 def test_commit_that_took_more_with_it_is_reported_as_failed() -> None:
     lost = Settlement(CommitStatus.COMMITTED, None, "ICM-130 …", ("tag v on snapshot 1",))
     expiry = replace(batch("p=a"), work=ExpireSnapshots((1,)))
