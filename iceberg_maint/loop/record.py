@@ -44,6 +44,11 @@ class Stopped:
     message: str = ""
     failed: bool = False
 
+    @property
+    def lost_lease(self) -> bool:
+        """Whether the run had the lease and lost it. Without a message another run had it."""
+        return self.reason is Reason.LEASE_HELD and bool(self.message)
+
 
 @dataclass(slots=True)
 class Results:
@@ -98,9 +103,8 @@ def finish_operation(results: Results, stopped: Stopped | None, run: Run) -> Ope
     reason = None if stopped is None else stopped.reason
     if reason is Reason.LEASE_HELD and _is_recorded(outcome, results.assessment.state.uuid, run):
         return outcome
-    # The record of a lost lease says that the run is no crashed one. A lease that another run held leaves none.
-    is_lost = reason is Reason.LEASE_HELD and stopped is not None and bool(stopped.message)
-    if results.outcomes or reason is Reason.TERMINATED or is_lost or status is not OutcomeStatus.NO_OP:
+    # A lost lease leaves a record, DEFERRED: the run is no crashed one. A lease that another run held leaves none.
+    if results.outcomes or reason is Reason.TERMINATED or status is not OutcomeStatus.NO_OP:
         _record(results, outcome, run)
     return outcome
 
@@ -140,7 +144,7 @@ def _status(
             reason = Reason.HEALTHY
     if stopped is not None and stopped.reason in CUT_SHORT and status in SUCCESSFUL:
         reason = stopped.reason
-        if reason is Reason.LEASE_HELD:
+        if reason is Reason.LEASE_HELD and (status is not OutcomeStatus.NO_OP or not stopped.lost_lease):
             return status, reason
         if stopped.failed:
             status = OutcomeStatus.FAILED

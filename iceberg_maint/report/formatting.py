@@ -141,13 +141,16 @@ _DONE = {
     Reason.MANIFESTS: "the manifests were regrouped",
     Reason.SNAPSHOTS: "snapshots or refs past their retention were expired",
     Reason.ORPHAN_FILES: "storage was searched for orphan files",
-    Reason.LEASE_HELD: "the run lost the lease of the table; the next run continues",
 }
+_LOST_LEASE = "the run lost the lease of the table; the next run continues"
 
 
 def outcome_sentence(outcome: OutcomeStatus, reason: Reason, *, ran: bool) -> str:
     """The sentence of an outcome. Housekeeping that `ran` with success says what it did: its reason held
-    before it, and holds no longer. The lease of a run may also end while no other run takes it."""
+    before it, and holds no longer. A run that found the lease of another did nothing; one that did more lost its own, which
+    perhaps no other run has taken."""
+    if reason is Reason.LEASE_HELD and outcome is not OutcomeStatus.NO_OP:
+        return _LOST_LEASE
     done = ran and outcome in SUCCESSFUL
     return _DONE.get(reason, SENTENCES[reason]) if done else SENTENCES[reason]
 

@@ -513,8 +513,16 @@ def test_run_that_loses_its_lease_is_tried_again_and_counts_nothing_against_the_
     assert recorded == [
         (f"{result.run_id}-1", "IMPROVED", "small_files"),
         (result.run_id, "DEFERRED", "lease_held"),
-        (result.run_id, "NO_OP", "lease_held"),
+        (result.run_id, "DEFERRED", "lease_held"),
     ]
+    [said] = [
+        e.user_message
+        for e in world.instance.all_logs(result.run_id)
+        if e.user_message.startswith("day=d1: not maintained")
+    ]
+    assert said == (
+        "day=d1: not maintained (lease_held): the run lost the lease of the table; the next run continues"
+    )
     history = world.ledger.health.history(sick.state.uuid, T, Operation.REWRITE_DATA_FILES)
     assert (history.partitions, history.faults) == ({}, ())
 

@@ -36,7 +36,7 @@ from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanReady
 from iceberg_maint.report.deferrals import deferral, refusal
-from iceberg_maint.report.formatting import counted, number, size
+from iceberg_maint.report.formatting import counted, number, outcome_sentence, size
 
 _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 
@@ -242,7 +242,8 @@ class MaintenanceRun(TableRun):
                 log.error(f"{partition}: UNSUPPORTED ({reason}): {why}")
             else:
                 retry = retry or reason is Reason.LEASE_HELD
-                log.warning(f"{partition}: not maintained ({reason}): {SENTENCES[reason]}")
+                why = outcome_sentence(outcome.outcome, reason, ran=False)
+                log.warning(f"{partition}: not maintained ({reason}): {why}")
         self._evaluate_all(requested if requested is not None else frozenset(self._batches))
         if self._batch_outcomes and any(b.outcome not in SUCCESSFUL for _, b in self._batch_outcomes):
             self._proof_metadata(self._table_uuid)

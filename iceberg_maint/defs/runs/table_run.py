@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import dagster as dg
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import SENTENCES, Reason
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.assets.metadata import Metadata
 from iceberg_maint.defs.assets.table_card import (
@@ -39,7 +39,7 @@ from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
 from iceberg_maint.report.certificate import Certificate, CertifiedRun, certificate_markdown, certificate_of
 from iceberg_maint.report.deferrals import refusal
-from iceberg_maint.report.formatting import progress_line
+from iceberg_maint.report.formatting import outcome_sentence, progress_line
 
 
 class EarlySession:
@@ -239,7 +239,7 @@ class TableRun(ABC):
     def _end(self, outcome: OperationOutcome, failures: Sequence[str], *, waits: bool) -> None:
         """Logs the outcome. Raises Failure if an operation failed or a commit is unknown, RetryRequested
         if the run `waits` for a cause that ends by itself."""
-        why = f"{SENTENCES[outcome.reason]}."
+        why = f"{outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))}."
         if outcome.outcome is OutcomeStatus.UNSUPPORTED:
             why = str(self._refusal(outcome.reason) or outcome.message or why)
         self._context.log.info(f"{self._table}: {outcome.outcome} ({outcome.reason}): {why}")
