@@ -105,6 +105,14 @@ def test_card_of_a_healthy_table_says_so_and_names_housekeeping_that_is_due() ->
     )
 
 
+def test_housekeeping_that_the_policy_turns_off_is_not_due() -> None:
+    healthy = view(0, healthy=2)
+    decisions = [healthy.decisions[0], orphans(Verdict.SKIP, Reason.DISABLED, finding(9))]
+    card = table_card(replace(healthy, decisions=decisions))
+    assert "Due besides" not in card
+    assert "- `remove_orphan_files`: last never; next never: the policy turns this operation off\n" in card
+
+
 def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     held = TableHistory(lease_owner="run-7")
     sick = view(1)

@@ -119,7 +119,7 @@ def _sentence(view: TableView) -> str:
         f"`{d.operation.value}`"
         for d in view.decisions
         for p in d.partitions
-        if p.partition == WHOLE_TABLE and _is_due(p)
+        if p.partition == WHOLE_TABLE and _is_due(p) and d.reason is not Reason.DISABLED
     ]
     total = len(view.measured.partitions)
     delay = next((text for d in view.decisions if (text := deferral(d))), "")
