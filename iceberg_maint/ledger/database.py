@@ -220,8 +220,9 @@ class Database:
         """The error of this kind, or that of a disk that takes no writes, which no configuration causes."""
         message = self._lost(why)
         is_file = self._url.get_backend_name() == "sqlite" and not self._in_memory
-        if is_file and isinstance(why, DBAPIError) and (reason := self._file_system_reason()):
-            # SQLite has one text for every answer of the file system.
+        reason = self._file_system_reason() if is_file and isinstance(why, DBAPIError) else ""
+        if reason and reason not in message:
+            # SQLite has one text for nearly every answer of the file system.
             message = f"{message.removesuffix('.')}, {reason}."
         if (fix := file_system_fix(message)) is not None:
             return IcebergMaintError("ICM-128", message, f"{fix}.")

@@ -315,7 +315,11 @@ def test_memory_ledgers_are_apart():
     assert not other.health.history(UUID, NAME, "op").paused
 
 
-def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("free_bytes", [1 << 30, 0])
+def test_full_disk_of_the_ledger_is_named_once_with_its_fix_and_is_no_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_bytes))
     file = tmp_path / "ledger.db"
     ledger = sql_ledger(f"sqlite:///{file}")
     ledger.registry.now_ms()
