@@ -99,6 +99,12 @@ def wrong_count(path: str, rows: int, stated: int) -> str:
     return f"{path} has {rows} rows; its manifest states {stated}. Fix: {WRONG_COUNT_FIX}"
 
 
+def wrong_vector(place: str, positions: int, stated: int) -> str:
+    """The sentence and the fix of a deletion vector with another number of positions than its manifest entry states. Its
+    checksum is right, so no other copy of it is better, and Iceberg reads no row of its data file."""
+    return f"{place} has {positions} positions; its manifest states {stated}. Fix: {DELETE_AGAIN}"
+
+
 def names_another_file(path: str, found: str, stated: str) -> str:
     """The sentence and the fix of a position delete file that deletes rows of the data file `found`, which its metadata
     excludes. Readers that trust metadata do not apply it there, and others do."""

@@ -38,7 +38,7 @@ from iceberg_maint.columnar.task import (
     WrongInputError,
     unreadable,
 )
-from iceberg_maint.errors import names_another_file, wrong_count
+from iceberg_maint.errors import names_another_file, wrong_count, wrong_vector
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 4
@@ -66,10 +66,8 @@ class Positions:
             blob = bytes(self._storage.read_range(reference.path, reference.offset, reference.size_bytes))
             found = vector_positions(blob, reference.path)
             if reference.record_count is not None and reference.record_count != len(found):
-                raise WrongInputError(
-                    f"The deletion vector in {reference.path} at {reference.offset} has {len(found)} positions; its "
-                    f"manifest states {reference.record_count}."
-                )
+                place = f"The deletion vector in {reference.path} at {reference.offset}"
+                raise WrongInputError(wrong_vector(place, len(found), reference.record_count))
             return found
         if reference.path not in self._files:
             self._files[reference.path] = self._delete_file(reference)

@@ -62,6 +62,7 @@ from iceberg_maint.engines.spark.write_deletes import (
 from iceberg_maint.engines.spark.write_failures import (
     file_with_unreadable_bounds,
     unreadable_file,
+    unreadable_vector,
     write_failure,
 )
 from iceberg_maint.engines.spark.write_rows import write_rows
@@ -145,7 +146,8 @@ class SparkEngine:
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
-            searches = (partial(self._find, batch, f) for f in (unreadable_file, file_with_unreadable_bounds))
+            finders = (unreadable_file, file_with_unreadable_bounds, unreadable_vector)
+            searches = (partial(self._find, batch, f) for f in finders)
             raise write_failure(batch, why, *searches) from why
 
     def _find(self, batch: Batch, search: Callable[[Bridge, Table, Batch], str]) -> str:

@@ -6,6 +6,7 @@ Spark's exceptions do not name the file; the log of an executor does.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -22,13 +23,16 @@ from iceberg_maint.engines.spark.jvm.bridge import (
 )
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.scan.iceberg_reader import IcebergReader
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
 from iceberg_maint.engines.spark.scan.staging import plan_tasks, read_staged, staged, wrong_keys
 from iceberg_maint.engines.spark.session.executors import ran_out
-from iceberg_maint.errors import DELETE_AGAIN, LOST_FILE_FIX, IcebergMaintError, RefusedError
+from iceberg_maint.errors import DELETE_AGAIN, LOST_FILE_FIX, IcebergMaintError, RefusedError, wrong_vector
 from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
 
 _WRONG_CHECKSUM = "CRC checksum verification failed"
+_WRONG_CARDINALITY = re.compile(r"Invalid cardinality: (\d+), expected (\d+)")
+"""What Iceberg raises for a deletion vector with another number of positions than its manifest states."""
 _NO_TEXT = "Failed to decode value as UTF-8"
 """What Iceberg raises for bounds of a string in a manifest. It plans no scan that reads them."""
 _PATH_OF_DELETES = 2147483546
@@ -63,11 +67,15 @@ _RULES = {_LACKS_COLUMN: "; each row group of a Parquet file must have every col
 
 
 def write_failure(
-    batch: Batch, why: Exception, search: Callable[[], str], search_bounds: Callable[[], str]
+    batch: Batch,
+    why: Exception,
+    search: Callable[[], str],
+    search_bounds: Callable[[], str],
+    search_vector: Callable[[], str],
 ) -> Exception:
     """Returns the error of a batch whose write raised `why`. `search` returns a data file of the batch that Spark cannot read,
-    `search_bounds` a file whose bounds Iceberg cannot read, "" if they find none; they are called if the error of a file does
-    not name it."""
+    `search_bounds` a file whose bounds Iceberg cannot read, `search_vector` the place of a deletion vector that it cannot read,
+    "" if they find none; they are called if the error of a file does not name it."""
     if ran_out(why):
         return IcebergMaintError(
             "ICM-124",
@@ -92,6 +100,9 @@ def write_failure(
         file = search() or "a data file"
         message = f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULES.get(text, '')}."
         return RefusedError("ICM-135", message, _UNREADABLE[text])
+    if counts := _WRONG_CARDINALITY.search(cause):
+        place = f"The deletion vector in {place}" if (place := search_vector()) else "A deletion vector"
+        return RefusedError("ICM-101", f"{batch.table}: {wrong_vector(place, *map(int, counts.groups()))}")
     if NULL_KEYS in cause:
         files = sorted({d.path for d in batch.equality_deletes})
         more = f" or {len(files) - 1} others" if files[1:] else ""
@@ -139,6 +150,22 @@ def _is_read(bridge: Bridge, table: Table, files: Sequence[Any]) -> bool:
                 raise
             return False
     return True
+
+
+def unreadable_vector(bridge: Bridge, table: Table, batch: Batch) -> str:
+    """The file and the offset of a deletion vector of the plan that Iceberg cannot read, "" if it finds none."""
+    reader = IcebergReader(bridge, table.java, ())
+    is_vector = bridge.iceberg.util.ContentFileUtil.isDV
+    for group_tasks in plan_tasks(bridge, table.java, batch):
+        for task in bridge.iterate(group_tasks.tasks):
+            for delete in filter(is_vector, bridge.iterate(task.deletes())):
+                try:
+                    reader.deleted_positions(bridge.list((delete,)), task.file().location())
+                except JVM_ERRORS as why:
+                    if failed_by_environment(why):
+                        raise
+                    return f"{delete.location()} at {delete.contentOffset()}"
+    return ""
 
 
 def file_with_unreadable_bounds(bridge: Bridge, table: Table, batch: Batch) -> str:

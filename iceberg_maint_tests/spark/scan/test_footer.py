@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.engines.spark.scan.row_proof import statistics_difference
+from iceberg_maint.engines.spark.scan.footer_proof import statistics_difference
 
 TYPES = {1: "long", 2: "string", 3: "double", 4: "decimal(9, 2)", 5: "boolean"}
 

@@ -132,10 +132,11 @@ def test_keys_before_the_first_split_offset_are_applied(
 
 
 def test_statistics_of_an_entry_that_are_wrong_name_the_proof_that_compares_rows(shop: Workshop) -> None:
-    name, _ = table_with(shop, value_counts={"keys": [1, 2], "values": [9, 10]})
+    name, path = table_with(shop, value_counts={"keys": [1, 2], "values": [9, 10]})
     batch = shop.batch(name, strategy=RewriteStrategy.NATIVE)
     assert shop.engine.write(batch, FOOTER).proof.detail == (
-        "value-counts of field 1: 29 in, 30 out; `rewrite_data_files.proof: full` compares rows instead of statistics"
+        f"value-counts of field 1: 29 in, 30 out, the manifest entry of {path} states other metrics than its footer; "
+        "`rewrite_data_files.proof: full` compares rows instead of statistics"
     )
     assert shop.engine.write(batch, FULL).proof.equal
 
@@ -191,3 +192,31 @@ def test_data_file_of_a_text_partition_whose_bounds_are_no_text_is_named(
     java.newRewrite().deleteFile(good).addFile(bad).commit()
     batch = shop.batch(name, strategy=strategy)
     assert bounds_refusal(shop, batch, strategy) == no_text(name, str(bad.location()))
+
+
+@pytest.mark.parametrize("operation", [Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_deletion_vector_with_another_number_of_positions_is_named_with_a_fix_of_its_entry(
+    shop: Workshop, strategy: RewriteStrategy, operation: Operation
+) -> None:
+    name = shop.new_name("lying")
+    java = shop.writers.create(name, version=3)
+    for start in (0, 10):
+        shop.writers.append(java, rows_of(range(start, start + 10)))
+    shop.sql(f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    shop.sql(f"delete from {name} where id = 1")
+    java = shop.writers.load(name)
+    [vector] = shop.bridge.iterate(java.currentSnapshot().addedDeleteFiles(java.io()))
+    lying = stating(shop.bridge, java, vector, record_count=2)
+    delta = java.newRowDelta().validateFromSnapshot(java.currentSnapshot().snapshotId())
+    delta.removeDeletes(vector).addDeletes(lying).commit()
+    java = shop.writers.load(name)
+    shop.writers.add_deletes(java, shop.writers.equality_deletes(java, [{"id": 3}]))
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    batch = shop.cleaning(name, operation)
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(batch, policy)
+    assert str(refused.value) == (
+        f"ICM-101 {name}: The deletion vector in {vector.location()} at {vector.contentOffset()} has 1 positions; its "
+        f"manifest states 2. Fix: {DELETE_AGAIN}"
+    )

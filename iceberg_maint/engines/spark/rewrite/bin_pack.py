@@ -22,9 +22,9 @@ from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import PROOF
 from iceberg_maint.engines.spark.rewrite.sort import sorted_rows
 from iceberg_maint.engines.spark.scan import row_proof
+from iceberg_maint.engines.spark.scan.footer_proof import footer_difference
 from iceberg_maint.engines.spark.scan.row_proof import (
     fingerprint_files,
-    footer_difference,
     has_deletes,
     observed_measures,
 )

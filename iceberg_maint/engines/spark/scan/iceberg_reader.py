@@ -169,7 +169,7 @@ class _ManifestFunctions(JavaFunctions):
 
 
 _RECORD = "org.apache.iceberg.data.Record"
-_NAME_MAPPING = "schema.name-mapping.default"
+NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class IcebergReader:
         lineage = dict(zip(LINEAGE.values(), ("ROW_ID", "LAST_UPDATED_SEQUENCE_NUMBER"), strict=True))
         columns = (getattr(metadata, lineage[i]) if i in lineage else schema.findField(i) for i in field_ids)
         self._projection = bridge.iceberg.Schema(bridge.list((metadata.ROW_POSITION, *columns)))
-        mapping = java_table.properties().get(_NAME_MAPPING)
+        mapping = java_table.properties().get(NAME_MAPPING)
         self._mapping = mapping and bridge.iceberg.mapping.NameMappingParser.fromJson(mapping)
 
     def rows(
