@@ -112,7 +112,7 @@ class Session:
         """Writes a line for people to stderr, with secrets masked."""
         from iceberg_maint.report.formatting import as_invoked, escape_control_chars
 
-        text = as_invoked(escape_control_chars(self.masked(line)))
+        text = as_invoked(escape_control_chars(self.masked(line)), self.config_path)
         if sys.stderr.isatty() and "\n" not in text:
             text = wrapped(text, shutil.get_terminal_size().columns)
         # With `err` click writes around the progress bar, into its line.
@@ -156,7 +156,8 @@ class Session:
         from iceberg_maint.report.json_documents import render
 
         if not self.as_json:
-            self.write(as_invoked(escape_control_chars(self.masked(_drawn(draw)), styled=True)))
+            text = escape_control_chars(self.masked(_drawn(draw)), styled=True)
+            self.write(as_invoked(text, self.config_path))
             return
 
         made = document() if callable(document) else document

@@ -21,7 +21,8 @@ from iceberg_maint.ports.engine import WorkProgress
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
-_COMMAND = re.compile(r"(?<![\w./-])(iceberg-maint|dagster)(?= [a-z])")
+_COMMAND = re.compile(r"(?<![\w./-])(iceberg-maint|dagster)(?= (--config|[a-z]))")
+_WITHOUT_CONFIG = re.compile(r"(?<![\w./-])iceberg-maint(?= [a-z])(?![^\n`']* --config )")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -117,9 +118,16 @@ def escape_control_chars(text: str, *, styled: bool = False) -> str:
     return "".join(piece if n % 2 else printable(piece) for n, piece in enumerate(pieces))
 
 
-def as_invoked(text: str) -> str:
-    """The text with commands as a shell finds them: by the path that was typed, if no folder of PATH has the program."""
+def as_invoked(text: str, config_path: Path | None = None) -> str:
+    """The text with commands that a shell runs as they stand: by the path that was typed, if no folder of PATH has the
+    program, and with the configuration file that was given."""
+    if config_path is not None:
+        option = f" --config {shell_argument(str(config_path))}"
+        text = _WITHOUT_CONFIG.sub(lambda command: f"{command[0]}{option}", text)
     program = Path(sys.argv[0])
+    if program.parts[-2:] == ("iceberg_maint", "__main__.py"):
+        script = Path(sys.executable).with_name("iceberg-maint")
+        program = script if script.exists() else program
     if program.name != "iceberg-maint" or str(program) == program.name or shutil.which(program.name):
         return text
     return _COMMAND.sub(lambda command: shell_argument(str(program.with_name(command[0]))), text)
