@@ -19,7 +19,7 @@ from iceberg_maint.core.decisions.waits import (
 )
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import Equivalences, location_owner_of, parse_location
-from iceberg_maint.core.model.reasons import LOST_RACES, Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, OF_MACHINE, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OutcomeStatus, Rejection
@@ -276,7 +276,7 @@ def histories_after(
         return {p: undone(h) for p, h in histories.items()}
     now_ms = context.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
-    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCK_SKEW):
+    if attempt_result.reason in OF_MACHINE:
         return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
     if attempt_result.reason is Reason.REFS_LOST:
         return {p: quarantined_history(h, why) for p, h in histories.items()}

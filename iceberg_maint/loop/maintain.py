@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.rules import halt, reason_to_rest, resume_stop
 from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.model.reasons import OF_MACHINE, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
@@ -290,9 +290,9 @@ def _execute_batches(batches: tuple[Batch, ...], results: Results, run: Run, lea
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
             return Stopped(Reason.UNKNOWN_COMMIT)
-        if [o.reason for o in results.outcomes[-2:]] == [Reason.ENVIRONMENT] * 2:
+        if len(results.outcomes) > 1 and all(o.reason in OF_MACHINE for o in results.outcomes[-2:]):
             # One failure may concern the files of one partition, for example a denied prefix.
-            return Stopped(Reason.ENVIRONMENT)
+            return Stopped(outcome.reason)
     return None
 
 

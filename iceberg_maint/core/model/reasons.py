@@ -75,6 +75,8 @@ class Reason(StrEnum):
 
 LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
 """Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
+OF_MACHINE = frozenset({Reason.ENVIRONMENT, Reason.CLOCK_SKEW})
+"""Reasons that say nothing about the files of a table: no failure of a partition is counted for them."""
 CUT_SHORT = frozenset({Reason.TERMINATED, Reason.CRASHED, Reason.LEASE_HELD})
 """Reasons of an operation that ended before its work did. Its message says why, whatever its batches did."""
 SENTENCES: dict[Reason, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
+from iceberg_maint.core.removal.clock_skew import FIX
 from iceberg_maint_tests.support.loop.world import SetClock
 from iceberg_maint_tests.support.spark.housekeeping import DAY_MS, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -121,6 +123,39 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     assert "a clock moved backwards: the ledger holds a time 17" in outcome.message
     keeper.ledger.leases.accept_clock()
     assert keeper.run(name, EXPIRE, days=1, force=True).outcome is OutcomeStatus.IMPROVED
+
+
+def shifted(document: Any, ms: int) -> Any:
+    """Table metadata dated this much later."""
+    if isinstance(document, list):
+        return [shifted(part, ms) for part in document]
+    if not isinstance(document, dict):
+        return document
+    dates = {"timestamp-ms", "last-updated-ms"}
+    return {k: v + ms if k in dates else shifted(v, ms) for k, v in document.items()}
+
+
+def test_rewrite_that_iceberg_would_date_before_its_base_is_of_the_clock_and_counts_no_failure(
+    keeper: Keeper, workshop: Workshop, young: tuple[str, Any]
+) -> None:
+    """A writer's clock was three days ahead, or this machine's was set back while it worked."""
+    name, table = young
+    location = Path(str(table.operations().refresh().metadataFileLocation()).removeprefix("file:"))
+    later = location.with_name("00099-later.metadata.json")
+    later.write_text(json.dumps(shifted(json.loads(location.read_text("utf-8")), 3 * DAY_MS)), "utf-8")
+    workshop.sql(f"drop table {name}")
+    workshop.sql(f"call lake.system.register_table('{name.removeprefix('lake.')}', 'file:{later}')")
+    for _ in range(2):
+        outcome = keeper.run(name, Operation.REWRITE_DATA_FILES, days=0, force=True)
+        assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.CLOCK_SKEW)
+        assert outcome.batches[0].message == (
+            f"ICM-115 {name}: its metadata is dated more than a minute after the clock of this machine, and Iceberg commits "
+            "nothing that is dated earlier (IllegalArgumentException: [BUG] Expected sorted snapshot log entries.). Fix: "
+            f"{FIX} If another writer's clock was ahead, maintenance goes on by itself at the time of that metadata."
+        )
+    uuid = keeper.state(name).uuid
+    [history] = keeper.ledger.health.history(uuid, name, Operation.REWRITE_DATA_FILES).partitions.values()
+    assert (history.ineffective, history.environment_failures, history.quarantined) == (0, 2, False)
 
 
 @pytest.mark.variant

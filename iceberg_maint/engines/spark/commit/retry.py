@@ -21,6 +21,7 @@ from iceberg_maint.core.commits.change import MetadataReader, is_stale
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.removal.clock_skew import FIX
 from iceberg_maint.engines.spark.commit.gate import Gate
 from iceberg_maint.engines.spark.commit.table_operations import EXCEPTIONS, LOST_SWAP
 from iceberg_maint.engines.spark.jvm.bridge import (
@@ -57,6 +58,13 @@ _STALE = frozenset(
     }
 )
 """Exceptions that mean, before the swap, that the plan is out of date."""
+_EARLIER_CLOCK = (
+    "[BUG] Expected sorted snapshot log entries",
+    "[BUG] Expected sorted previous metadata log entries",
+    "Invalid update timestamp ",
+    "Invalid snapshot timestamp ",
+)
+"""TableMetadata: what Iceberg raises before the swap for a commit dated more than a minute before its base."""
 _NO_ANCESTOR = "is not an ancestor of"
 """Part of the message that BaseRowDelta.validate raises if the pinned snapshot has expired or was rolled back.
 The class of the exception is IllegalArgumentException. Other errors have this class too, so the message decides."""
@@ -137,13 +145,13 @@ def commit_with_retry(
             result = _result_after_swap(access, name, find_commit, gate, failure, tries)
             result = replace(result, window_seconds=gate.window_seconds)
         else:
-            result = _result_without_swap(gate, failure, tries)
+            result = _result_without_swap(name, gate, failure, tries)
         if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:
             return result
         access.backoff.after(tries)
 
 
-def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
+def _result_without_swap(name: str, gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
     """The result of a try whose gate did not call the catalog to swap. Such a try commits nothing."""
     if gate.moved:
         return rejected(
@@ -163,8 +171,21 @@ def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> C
             Rejection.ENVIRONMENT if is_environment else Rejection.ERROR, one_line(gate.error), tries
         )
     if failure is not None:
-        return rejected(_rejection_before_swap(failure), one_line(failure), tries)
+        why = one_line(failure)
+        if any(sign in why for sign in _EARLIER_CLOCK):
+            return rejected(Rejection.CLOCKS, str(_earlier_clock(name, why)), tries)
+        return rejected(_rejection_before_swap(failure), why, tries)
     return rejected(Rejection.ERROR, "Iceberg found nothing to commit", tries)
+
+
+def _earlier_clock(name: str, why: str) -> RefusedError:
+    """The error of a commit that Iceberg would date before the metadata of its base."""
+    return RefusedError(
+        "ICM-115",
+        f"{name}: its metadata is dated more than a minute after the clock of this machine, and Iceberg commits nothing that "
+        f"is dated earlier ({why}).",
+        f"{FIX} If another writer's clock was ahead, maintenance goes on by itself at the time of that metadata.",
+    )
 
 
 def _rejection_before_swap(why: BaseException) -> Rejection:
