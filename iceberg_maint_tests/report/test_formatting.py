@@ -45,7 +45,9 @@ def test_command_is_printed_with_the_configuration_that_was_given_unless_it_name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/usr/bin/pytest"])
-    text = "`iceberg-maint why t` or 'iceberg-maint doctor --config b.yaml'\nask iceberg-maint, or dagster dev"
+    text = (
+        "`iceberg-maint why t` or 'iceberg-maint doctor --config b.yaml'\nask iceberg-maint, or dagster dev"
+    )
     assert as_invoked(text, Path("my lake.yaml")) == (
         "`iceberg-maint --config 'my lake.yaml' why t` or 'iceberg-maint doctor --config b.yaml'\n"
         "ask iceberg-maint, or dagster dev"
