@@ -182,7 +182,7 @@ def record_of(run: RunTrace, state: TableState) -> Record:
     last = {o.partitions: o for o in outcomes}
     status, reason = operation_status(tuple(last.values()), unsupported=False)
     if not run.recorded and status in SUCCESSFUL:
-        # As of a run that was stopped in order: its batches are done, and nobody knows of the others.
+        # As of a run that was stopped in order: its batches are done, and it may have had others.
         reason = Reason.CRASHED
     first = run.attempts[0].batch
     after = next((o.snapshot_after for o in reversed(outcomes) if o.snapshot_after is not None), None)
