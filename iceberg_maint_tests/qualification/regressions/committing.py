@@ -379,7 +379,7 @@ COMMITTING = (
         "Failures of the environment do not count towards quarantine",
         off(
             "loop/attempt.py",
-            "    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCK_SKEW):\n",
+            "    if attempt_result.reason in OF_MACHINE:\n",
             "    if False:\n",
             "loop/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
             "loop/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
