@@ -13,7 +13,8 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
 from iceberg_maint.catalog.listing import make_listing
-from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
+from iceberg_maint.catalog.manifests.live_columns import read_columns
+from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files
 from iceberg_maint.catalog.manifests.measure import measure
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.catalog.manifests.metadata_file import read_bytes

@@ -49,6 +49,11 @@ def file_layout(
     )
 
 
+def measured_ids(order: LayoutOrder | None) -> tuple[int, ...]:
+    """Returns the field ids of the columns whose bounds show the layout; none without an order."""
+    return tuple(c.field_id for c in order.measured) if order else ()
+
+
 def ranges_of(
     columns: Sequence[SortColumn],
     lower: Sequence[bytes | None] | None,

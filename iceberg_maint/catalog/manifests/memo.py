@@ -167,6 +167,11 @@ class ManifestMemo:
                     Path(f"{self._path}{suffix}").unlink()
 
 
+def memo_for(memo: ManifestMemo | None, listed: Sequence[Manifest]) -> ManifestMemo | None:
+    """Returns the memo if it is for the table whose snapshot lists these manifests, else None."""
+    return memo if memo is not None and memo.is_for(listed) else None
+
+
 def _live_files(manifest: Manifest) -> int:
     return (manifest.added_files or 0) + (manifest.existing_files or 0)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import iceberg_maint.catalog.manifests.live_files as live
 from iceberg_maint.catalog import adapter
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.manifests import live_columns, live_files
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, TableState
 from iceberg_maint.core.planning.plan import Batch
@@ -105,13 +105,13 @@ def lake(tmp_path: Path) -> Lake:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the manifests that are read."""
     names: list[str] = []
-    read = live.read_live_entries
+    read = live_files.read_live_entries
 
     def counted(io: Any, manifest: Manifest, *more: Any) -> Any:
         names.append(manifest.path.rsplit("/", 1)[1])
         return read(io, manifest, *more)
 
-    for module in (live, adapter):
+    for module in (live_columns, live_files, adapter):
         monkeypatch.setattr(module, "read_live_entries", counted)
     return names
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform
 
-import iceberg_maint.catalog.manifests.live_files as live
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.manifests import live_columns, live_files
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.core.model.table_state import LayoutOrder, Manifest, SortColumn
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
@@ -37,13 +37,14 @@ ORDER = LayoutOrder((BY_ID,), (BY_ID,), sort_order_id=1)
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of the manifests that are read."""
     paths: list[str] = []
-    read = live.read_live_entries
+    read = live_files.read_live_entries
 
     def counted(io: Any, manifest: Manifest, *more: Any) -> Any:
         paths.append(manifest.path)
         return read(io, manifest, *more)
 
-    monkeypatch.setattr(live, "read_live_entries", counted)
+    for module in (live_columns, live_files):
+        monkeypatch.setattr(module, "read_live_entries", counted)
     return paths
 
 

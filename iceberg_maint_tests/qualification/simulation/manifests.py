@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from iceberg_maint.catalog.manifests import live_files as reading
+from iceberg_maint.catalog.manifests import live_columns, live_files
 from iceberg_maint.catalog.manifests.measure import measure
 from iceberg_maint.catalog.manifests.memo import MAX_BYTES, ManifestMemo
 from iceberg_maint.catalog.manifests.reader import (
@@ -84,7 +84,7 @@ class LakeManifests:
         """Measures through manifests and memo. Fails if the files give other numbers."""
 
         def look() -> Measured:
-            columns = reading.read_columns(self, self._listed(state, files), self._memo)  # type: ignore[arg-type]
+            columns = live_columns.read_columns(self, self._listed(state, files), self._memo)  # type: ignore[arg-type]
             return measure(state, columns, policy)
 
         return self._compared(look, measure_files(FakeTable(state, files), policy), state)
@@ -97,7 +97,7 @@ class LakeManifests:
         place = {file.path: at for at, file in enumerate(files)}
 
         def look() -> tuple[LiveFile, ...]:
-            read = reading.live_files(self, self._listed(state, files), partitions, self._memo)  # type: ignore[arg-type]
+            read = live_files.live_files(self, self._listed(state, files), partitions, self._memo)  # type: ignore[arg-type]
             return tuple(sorted(read, key=lambda f: place.get(f.path, -1)))
 
         return self._compared(look, tuple(f for f in files if f.partition in partitions), state)
@@ -119,12 +119,12 @@ class LakeManifests:
 
     @contextmanager
     def _as_manifests(self) -> Iterator[None]:
-        real = reading.read_live_entries
-        reading.read_live_entries = self._entries  # type: ignore[assignment]
+        real = live_files.read_live_entries
+        live_columns.read_live_entries = live_files.read_live_entries = self._entries  # type: ignore[assignment]
         try:
             yield
         finally:
-            reading.read_live_entries = real
+            live_columns.read_live_entries = live_files.read_live_entries = real
 
     def _entries(
         self,

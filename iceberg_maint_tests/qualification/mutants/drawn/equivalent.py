@@ -48,7 +48,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Each lease gets a fence of its own: attempts with the lease's fence have its owner.",
     ),
     Equivalent(
-        "catalog/manifests/live_files.py",
+        "catalog/manifests/live_columns.py",
         "_unreferenced",
         "never = 1 << 63",
         "never = 2 << 63",
