@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from iceberg_maint.catalog.store_service import NANOSECONDS, permitted, probed_ms
+from iceberg_maint.catalog.store_service import NANOSECONDS_PER_MS, coded_errors, store_time_ms
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.errors import ArchivedFileError
 from iceberg_maint.machine.files import read_whole
@@ -69,7 +69,7 @@ class ArrowStore:
         """
         base = prefix.rstrip("/")
         system, root = self._resolve(base)
-        with permitted(prefix):
+        with coded_errors(prefix):
             infos = system.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
         while infos:
             info = infos.pop()  # releases its memory
@@ -83,26 +83,26 @@ class ArrowStore:
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
         system, place = self._resolve(path)
-        with permitted(path):
+        with coded_errors(path):
             info = system.get_file_info(place)
         return _of_info(path, info) if info.type is FileType.File else None
 
     def now_ms(self, folder: str) -> int:
         """Returns the store's time, from an object that is written there and removed."""
         # No other object has this name, so no request looks for one.
-        return probed_ms(self, folder, self._write)
+        return store_time_ms(self, folder, self._write)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
-        with permitted(path), system.open_input_file(place) as stream:
+        with coded_errors(path), system.open_input_file(place) as stream:
             return bytes(read_whole(stream, path, length=most_bytes))
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         partial_line = b""
-        with permitted(path), system.open_input_file(place) as stream:
+        with coded_errors(path), system.open_input_file(place) as stream:
             for offset in range(0, stream.size(), _CHUNK_BYTES):
                 chunk = bytes(read_whole(stream, path, offset, _CHUNK_BYTES))
                 *lines, partial_line = (partial_line + chunk).split(b"\n")
@@ -118,7 +118,7 @@ class ArrowStore:
 
     def _write(self, path: str, lines: Iterable[bytes]) -> None:
         system, place = self._resolve(path)
-        with permitted(path):
+        with coded_errors(path):
             _make_parent(system, place)
             with system.open_output_stream(place) as out:
                 for line in lines:
@@ -127,7 +127,7 @@ class ArrowStore:
     def move(self, source: str, target: str) -> None:
         """Moves a file within its store. Raises FileExistsError, FileNotFoundError, ArchivedFileError."""
         (system, old), (_, new) = self._resolve(source), self._resolve(target)
-        with permitted(source):
+        with coded_errors(source):
             if self.stat(target) is not None:
                 raise FileExistsError(target)
             _make_parent(system, new)
@@ -149,7 +149,7 @@ class ArrowStore:
         """Deletes a file if it exists."""
         system, place = self._resolve(path)
         # Arrow looks for the file itself.
-        with permitted(path), suppress(FileNotFoundError):
+        with coded_errors(path), suppress(FileNotFoundError):
             system.delete_file(place)
 
     def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
@@ -160,7 +160,7 @@ class ArrowStore:
         """Removes the folder and those below it if they hold no file. Arrow creates an object for every
         folder whose last file it removes."""
         system, place = self._resolve(folder.rstrip("/"))
-        with permitted(folder):
+        with coded_errors(folder):
             entries = system.get_file_info(FileSelector(place, allow_not_found=True, recursive=True))
             if entries and all(info.type is FileType.Directory for info in entries):
                 system.delete_dir(place)
@@ -231,4 +231,4 @@ def _timed(info: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_info(path: str, info: FileInfo) -> StoredFile:
     time_ns = info.mtime_ns
-    return StoredFile(path, info.size, None if time_ns is None else time_ns // NANOSECONDS)
+    return StoredFile(path, info.size, None if time_ns is None else time_ns // NANOSECONDS_PER_MS)

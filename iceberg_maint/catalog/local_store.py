@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
-from iceberg_maint.catalog.store_service import NANOSECONDS, denied, permitted, probed_ms
+from iceberg_maint.catalog.store_service import NANOSECONDS_PER_MS, coded_errors, denied, store_time_ms
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.machine.files import PRIVATE_FILE, PRIVATE_FOLDER
@@ -163,7 +163,7 @@ class LocalStore:
         pending = [""]
         while pending:
             folder = pending.pop()
-            with permitted(prefix), _entries(path + folder, root) as entries:
+            with coded_errors(prefix), _entries(path + folder, root) as entries:
                 for entry in entries:
                     below = f"{folder}/{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
@@ -191,22 +191,22 @@ class LocalStore:
 
     def now_ms(self, folder: str) -> int:
         """Returns the file system's time, from a file that is written there and removed."""
-        return probed_ms(self, folder, self.create)
+        return store_time_ms(self, folder, self.create)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
-        with permitted(path), Path(local_path(path)).open("rb") as file:
+        with coded_errors(path), Path(local_path(path)).open("rb") as file:
             return file.read(most_bytes)
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
-        with permitted(path), Path(local_path(path)).open("rb") as lines:
+        with coded_errors(path), Path(local_path(path)).open("rb") as lines:
             yield from lines
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. The file and the entries of its folders are durable when this returns."""
         target = Path(local_path(path))
-        with permitted(path), opened_folder(str(target.parent), self.root, make=True) as folder:
+        with coded_errors(path), opened_folder(str(target.parent), self.root, make=True) as folder:
             descriptor = os.open(target.name, _NEW_FILE, PRIVATE_FILE, dir_fd=folder)
             with open(descriptor, "wb") as out:  # noqa: PTH123 - a descriptor has no path
                 out.writelines(lines)
@@ -287,4 +287,4 @@ def local_path(location: str) -> str:
 
 
 def _stored(path: str, status: os.stat_result) -> StoredFile:
-    return StoredFile(path, status.st_size, status.st_mtime_ns // NANOSECONDS)
+    return StoredFile(path, status.st_size, status.st_mtime_ns // NANOSECONDS_PER_MS)

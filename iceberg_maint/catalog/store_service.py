@@ -1,4 +1,4 @@
-"""What the stores share: how a service's requests are repeated, its clock, and its errors."""
+"""What the stores share: the retries of requests, the store's clock, and the errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from iceberg_maint.ports.storage import Store
 
 RETRIES_PROPERTY = "s3.retry-strategy-impl"
 RETRIES_CLASS = "iceberg_maint.catalog.s3_store.S3Retries"
-"""By its name, because PyIceberg imports the class when it opens the first file in S3."""
+"""A name, because PyIceberg imports the class when it opens the first file in S3."""
 
-NANOSECONDS = 1_000_000
+NANOSECONDS_PER_MS = 1_000_000
 
 
-def probed_ms(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:
+def store_time_ms(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:
+    """Returns the time of the store's clock, in ms since epoch: the modification time of a file that `write` creates in the
+    folder. The file is deleted again. Raises RefusedError ICM-125 if the store does not show it."""
     path = f"{folder.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
     try:
         write(path, [b"clock\n"])
@@ -38,8 +40,9 @@ def probed_ms(store: Store, folder: str, write: Callable[[str, Iterable[bytes]],
 
 
 @contextmanager
-def permitted(location: str) -> Iterator[None]:
-    """Turns access denied into a refusal, and a store that does not serve now into ICM-133 or ICM-176."""
+def coded_errors(location: str) -> Iterator[None]:
+    """Gives the errors of the store in the block their codes: ICM-125 if it denies access, ICM-133 or ICM-176 if it does not
+    serve now."""
     try:
         yield
     except PermissionError as error:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from iceberg_maint.config.document import ALERT_RECEIVERS, Document, section_at
 from iceberg_maint.config.policy_keys import unknown_key_error
-from iceberg_maint.config.secrets import type_name, yaml_repr
+from iceberg_maint.config.value_text import type_name, yaml_repr
 from iceberg_maint.errors import ConfigurationError
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from iceberg_maint.config.secrets import Resolver, yaml_repr
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.value_text import yaml_repr
 from iceberg_maint.errors import ConfigurationError, RefusedError
 
 # Spark reads the comma as a separator, and the others as patterns, fragments and escapes of a URI.

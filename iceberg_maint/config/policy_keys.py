@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from iceberg_maint.config.secrets import yaml_repr
+from iceberg_maint.config.value_text import yaml_repr
 from iceberg_maint.core.policy.data import Policy, PolicyKey, policy_keys
 from iceberg_maint.errors import ConfigurationError
 

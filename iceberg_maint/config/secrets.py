@@ -1,4 +1,4 @@
-"""Names values of the configuration as its file writes them, not as Python does."""
+"""Reads the secrets of the configuration from the environment, and masks them in all output."""
 
 from __future__ import annotations
 
@@ -8,45 +8,28 @@ import re
 import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cache
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from iceberg_maint.config.value_text import type_name
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-
-
-def type_name(value: object) -> str:
-    """Returns the type of a value as words that follow "is". The value itself may be a secret."""
-    if value is None:
-        return "nothing"
-    kinds: dict[type, str] = {
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "a mapping",
-        date: "a date",
-    }
-    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "of another kind")
-
-
-def yaml_repr(value: object) -> str:
-    """Returns the value as YAML would write it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value)
-
 
 MASK = "***"
 _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|account)[._-]?key|authorization"  # noqa: S105
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
-_STEMS = ("secret", "passw", "pwd", "token", "credential", "access", "account", "authorization")
-"""Each secret word contains one of them."""
-# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them: also within JSON of a
-# message, where quotes have backslashes, and cut off before the closing quote.
+_STEMS_OF_SECRET_WORDS = (
+    "secret",
+    "passw",
+    "pwd",
+    "token",
+    "credential",
+    "access",
+    "account",
+    "authorization",
+)
+"""Each secret word contains one of these stems."""
+# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them. In JSON of a message the
+# quotes have backslashes. A message may be cut off before the closing quote.
 _KEYED = re.compile(
     rf"(?P<key>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)"
     r"(?P<between>\\*[\"']\s*[=:]\s*|\s*=\s*|(?<=authorization):\s*(?:bearer\s+|basic\s+)?)"
@@ -165,24 +148,24 @@ def redact(text: str, secrets: Collection[str]) -> str:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
     if "@" in text:
         text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
-    # A name that holds no secret word is no match. To look for the words alone is quick.
+    # Only a name with a secret word matches, and a search for the words is fast.
     return _KEYED.sub(_masked_value, text) if _has_secret_word(text) else text
 
 
 @cache
 def _forms(secret: str) -> frozenset[str]:
-    """The secret as it is, in JSON, in JSON within JSON, and as Python writes it."""
+    """The secret as it is, as Python writes it, in JSON, and in JSON within JSON."""
     plain = {secret, repr(secret)[1:-1], ascii(secret)[1:-1]}
     once = plain | {json.dumps(secret, ensure_ascii=a)[1:-1] for a in (True, False)}
     return frozenset(once | {json.dumps(s, ensure_ascii=a)[1:-1] for s in once for a in (True, False)})
 
 
 def _has_secret_word(text: str) -> bool:
-    """Whether a secret word is in the text. The expression takes 80 ns per character of a document of a large fleet, the
-    search for the stems of its words 3. Outside ASCII other letters count as equal to these, for example the long s."""
+    """Whether a secret word is in the text. In a document of a large fleet the expression takes 80 ns per character, a
+    search for the stems 3 ns. The expression also finds letters outside ASCII that count as equal, such as the long s."""
     if text.isascii():
         lower = text.lower()
-        if not any(stem in lower for stem in _STEMS):
+        if not any(stem in lower for stem in _STEMS_OF_SECRET_WORDS):
             return False
     return _SECRET_KEY.search(text) is not None
 

@@ -221,7 +221,7 @@ def test_tables_are_shown_as_not_measured_as_long_as_the_tick_has_time(
 ) -> None:
     for name in ("db.a", "db.b", "db.c"):
         world.catalog.create(name).add("d1", 1)
-    monkeypatch.setattr("iceberg_maint.defs.automation.sensors._FIRST_CONTACTS_AT_ONCE", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.sensors._UNMEASURED_AT_ONCE", 1)
     instance_type, shown_tables = type(world.instance), []
     store = instance_type.report_runless_asset_event
 

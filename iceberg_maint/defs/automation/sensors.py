@@ -32,22 +32,21 @@ from iceberg_maint.report.formatting import counted, shortened
 LIST_SECONDS = 20.0
 """Seconds that a tick waits for the lists of the catalogs. Dagster fails a tick after 60."""
 TABLES_PER_RUN = 400
-"""Tables per observe run at most."""
-_FIRST_CONTACTS_AT_ONCE = 25
-"""Tables that the first transaction of a tick shows as not measured yet. Writers of SQLite wait for it."""
+"""Tables of one observe run, at most."""
+_UNMEASURED_AT_ONCE = 25
+"""Tables that one transaction of a tick reports as not measured yet. Other writers of SQLite wait for it."""
 
 OBSERVE_CRON = "*/10 * * * *"
 CHANGES_INTERVAL_SECONDS = 60
-"""Seconds between two comparisons of the tables with their catalogs at most."""
+"""Seconds between two comparisons of the tables with their catalogs, at most."""
 SHORTEST_INTERVAL_SECONDS = 10
-"""Seconds between two ticks of a sensor at least. Dagster's daemon looks for due ticks every five seconds."""
+"""Seconds between two ticks of a sensor, at least. Dagster's daemon starts due ticks every five seconds."""
 TABLES_OF_FULL_INTERVAL = 100
-"""A location of this many tables has the longest intervals. One of fewer tables ticks as much more often as it
-has fewer tables, so no location compares more tables per second than one of this size does."""
+"""A location of this many tables has the longest intervals. With fewer tables the intervals are shorter in proportion, so
+no location compares more tables per second."""
 
-
-_BEGINNING = "the lists of the catalogs"
-"""A cursor. Dagster takes an empty one for none, and keeps the one before."""
+_FIRST_TICK = "the lists of the catalogs"
+"""The cursor if the next tick begins with these lists. Dagster would ignore an empty cursor and keep the previous one."""
 _UNDER_WAY = "an observe run is queued or running"
 
 
@@ -85,12 +84,12 @@ def build_observe_schedule(job: dg.JobDefinition, tables: Sequence[TableId]) -> 
 def build_changes_sensor(
     observation: TickObservation, location: CodeLocation, left_out: Mapping[TableId, Exception]
 ) -> dg.SensorDefinition:
-    """Follows the catalogs' lists and pointers for new, dropped and changed tables, the pauses, the ends of
-    runs, and the configuration file for changes. Reports the tables that this code location could not load.
+    """Detects new, dropped and changed tables, pauses, ended runs, and changes of the configuration file. Reports the
+    tables that this code location could not load (`left_out`).
 
     It compares with the last observation that Dagster received, not with the last measurement: the command
-    line and runs measure too. A tick works for `WORK_SECONDS`, and requests a run of `TABLES_PER_RUN`. The cursor is the
-    table with which the next tick goes on, or `_BEGINNING`.
+    line and runs measure too. A tick works for `WORK_SECONDS` and requests a run of at most `TABLES_PER_RUN`
+    tables. The cursor is the table with which the next tick continues, or `_FIRST_TICK`.
     """
 
     tables, loop_context, translator = observation.tables, observation.context, observation.translator
@@ -99,8 +98,8 @@ def build_changes_sensor(
     @dg.sensor(
         name="table_changes",
         description=(
-            "Follows the catalogs' lists of tables and the configuration file, and requests an observation "
-            "of the tables that changed."
+            "Compares the catalogs' lists of tables and the configuration file with the last tick, and requests an "
+            "observation of the tables that changed."
         ),
         job=observation.job,
         minimum_interval_seconds=tick_interval(CHANGES_INTERVAL_SECONDS, len(tables)),
@@ -132,11 +131,11 @@ def build_changes_sensor(
             context.log.info(message)
         with kept_connections(context.instance):
             changed, following = observation.observe(context, time, first, TABLES_PER_RUN)
-            _first_contact(context.instance, changed, translator, time)
+            _show_unmeasured(context.instance, changed, translator, time)
             under_way = not may_observe(context.instance, tables)
         if under_way:
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), cursor=context.cursor)
-        cursor = str(tables[following]) if following else _BEGINNING
+        cursor = str(tables[following]) if following else _FIRST_TICK
         goes_on = f"; the next tick goes on with {cursor}" if following else ""
         if not changed:
             idle = f"no observe run is needed for {counted(len(tables), 'table')}{goes_on}"
@@ -151,12 +150,12 @@ def build_changes_sensor(
     return table_changes
 
 
-def _first_contact(
+def _show_unmeasured(
     instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator, time: TickTime
 ) -> None:
-    """Shows tables as not measured yet, once per table, until the tick's time is over. Without that Dagster shows checks that
-    were never evaluated as passed. Most tables that are left are observed before the next tick that has time for them."""
-    for some in time.parts([s.table for s in signs if s.last is None], _FIRST_CONTACTS_AT_ONCE):
+    """Reports new tables to Dagster as not measured yet, once per table, until the tick's time is over. Without this report
+    Dagster shows checks that were never evaluated as passed."""
+    for some in time.parts([s.table for s in signs if s.last is None], _UNMEASURED_AT_ONCE):
         keys = {translator.get_asset_key(table): table for table in some}
         with one_transaction(instance):
             for key, table in keys.items():

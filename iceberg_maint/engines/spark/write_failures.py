@@ -1,6 +1,7 @@
-"""What a batch failed for that Spark did not write: a file that cannot be read, memory, the environment, or an unknown fault.
+"""Converts an exception of Spark during the write of a batch to the error of the batch: a file that cannot be read, memory,
+the environment, or an unknown fault.
 
-Spark's exceptions do not name the file; the log of an executor does.
+Spark's exceptions do not name the file. The log of an executor does.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
 _WRONG_CHECKSUM = "CRC checksum verification failed"
 _WRONG_CARDINALITY = re.compile(r"Invalid cardinality: (\d+), expected (\d+)")
 """What Iceberg raises for a deletion vector with another number of positions than its manifest states."""
-_NO_TEXT = "Failed to decode value as UTF-8"
-"""What Iceberg raises for bounds of a string in a manifest. It plans no scan that reads them."""
-_PATH_OF_DELETES = 2147483546
+_NOT_UTF8 = "Failed to decode value as UTF-8"
+"""What Iceberg raises if it decodes such bounds of a string in a manifest. It then plans no scan."""
+_PATH_FIELD_ID = 2147483546
 """The field id of `file_path` in position delete files."""
 _WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
 _REWRITE = "rewrite the files with an engine that reads them."
 _RENAME = "rename the column that the message names."
-_BY_NAMES = {
+_UNRESOLVED_NAMES = {
     **{f"with name `{column}` cannot be resolved": _RENAME for column in LINEAGE},
     "[AMBIGUOUS_REFERENCE]": _RENAME,
     "names reserved for Iceberg metadata columns": _RENAME,
 }
-"""What Spark raises for a table whose columns it cannot distinguish, by a part of it, and what to do."""
+"""A part of what Spark raises if it cannot distinguish the columns of a table, and the fix."""
 _BOUNDS_FIX = f"for a delete file, {DELETE_AGAIN} For a data file, {_REWRITE}"
 _LACKS_COLUMN = "is not in the store"
 _UNREADABLE = {
@@ -61,9 +62,11 @@ _UNREADABLE = {
     },
     "IllegalArgumentException: Invalid UUID string: ": _WRONG_TYPE,
 }
-"""What Iceberg's readers raise for a data file that they cannot read as it is, by a part of it, and what to do. No try would
-succeed."""
-_RULES = {_LACKS_COLUMN: "; each row group of a Parquet file must have every column of the file's schema"}
+"""A part of what Iceberg's readers raise for a data file that they cannot read as it is, and the fix. A retry would fail
+too."""
+_RULE_OF_FORMAT = {
+    _LACKS_COLUMN: "; each row group of a Parquet file must have every column of the file's schema"
+}
 
 
 def write_failure(
@@ -74,8 +77,8 @@ def write_failure(
     search_vector: Callable[[], str],
 ) -> Exception:
     """Returns the error of a batch whose write raised `why`. `search` returns a data file of the batch that Spark cannot read,
-    `search_bounds` a file whose bounds Iceberg cannot read, `search_vector` the place of a deletion vector that it cannot read,
-    "" if they find none; they are called if the error of a file does not name it."""
+    `search_bounds` a file whose bounds Iceberg cannot read, `search_vector` the place of a deletion vector that it cannot read.
+    They return "" if they find none. They are called if the error is that of a file and does not name it."""
     if ran_out(why):
         return IcebergMaintError(
             "ICM-124",
@@ -89,16 +92,18 @@ def write_failure(
         return RefusedError("ICM-101", message, LOST_FILE_FIX)
     if failed_by_environment(why):
         return EnvironmentFailedError(f"{batch.table}: {cause}.")
-    if fix := next((fix for text, fix in _BY_NAMES.items() if text in cause), None):
+    if fix := next((fix for text, fix in _UNRESOLVED_NAMES.items() if text in cause), None):
         message = f"{batch.table}: Spark cannot read the columns of the table by their names: {cause}."
         return RefusedError("ICM-135", message, fix)
-    if any(_NO_TEXT in text for _, text in causes(why)):
+    if any(_NOT_UTF8 in text for _, text in causes(why)):
         place = search_bounds() or "a file"
-        message = f"{batch.table}: the bounds of {place} in its manifest are no UTF-8, so Iceberg plans no scan that needs them."
+        message = f"{batch.table}: the bounds of {place} in its manifest are not UTF-8, so Iceberg cannot plan the scan."
         return RefusedError("ICM-101", message, _BOUNDS_FIX)
     if text := next((t for t in _UNREADABLE if t in cause), None):
         file = search() or "a data file"
-        message = f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULES.get(text, '')}."
+        message = (
+            f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULE_OF_FORMAT.get(text, '')}."
+        )
         return RefusedError("ICM-135", message, _UNREADABLE[text])
     if counts := _WRONG_CARDINALITY.search(cause):
         place = f"The deletion vector in {place}" if (place := search_vector()) else "A deletion vector"
@@ -121,9 +126,9 @@ def write_failure(
 
 
 def unreadable_file(bridge: Bridge, table: Table, batch: Batch) -> str:
-    """The path of a data file of the plan that Spark cannot read, "" if it finds none. It halves the files
-    until one is left, so it reads the files of the plan once at most, and the last one again. Deletes are not applied.
-    A failure of the machine names no file: it is raised."""
+    """The path of a data file of the plan that Spark cannot read, "" if there is none. The function halves the files
+    until one remains. It reads each file once at most, and the last one again. Deletes are not applied.
+    A failure of the machine says nothing of a file, so it is raised."""
     planned = plan_tasks(bridge, table.java, batch)
     functions = bridge.once(JavaFunctions)
     files = [
@@ -169,9 +174,9 @@ def unreadable_vector(bridge: Bridge, table: Table, batch: Batch) -> str:
 
 
 def file_with_unreadable_bounds(bridge: Bridge, table: Table, batch: Batch) -> str:
-    """The path of a delete file of the batch's snapshot, or of a data file of the batch, with bounds of a string that are no
-    UTF-8, "" if there is none. Their manifests are read without a plan of Iceberg."""
-    texts = {i for i, kind in table.types.items() if kind == "string"} | {_PATH_OF_DELETES}
+    """The path of a delete file of the batch's snapshot, or of a data file of the batch, with bounds of a string that are not
+    UTF-8, "" if there is none. The function reads the manifests itself, because Iceberg cannot plan the scan."""
+    string_ids = {i for i, kind in table.types.items() if kind == "string"} | {_PATH_FIELD_ID}
     java, snapshot = table.java, table.java.snapshot(batch.snapshot_id)
     is_planned = bridge.once(JavaFunctions).location_in(batch.paths())
     read = bridge.iceberg.ManifestFiles
@@ -184,7 +189,7 @@ def file_with_unreadable_bounds(bridge: Bridge, table: Table, batch: Batch) -> s
                 stream = bridge.once(JavaFunctions).stream(files)
                 live = list(bridge.iterate((stream.filter(chosen) if chosen else stream).toList()))
             for content in map(json.loads, content_jsons(bridge, java, live)):
-                if not all(map(_is_text, _bounds(content, texts))):
+                if not all(map(_is_utf8, _bounds(content, string_ids))):
                     return str(content["file-path"])
     return ""
 
@@ -196,7 +201,7 @@ def _bounds(content: Mapping[str, Any], field_ids: set[int]) -> Iterator[bytes]:
                 yield bytes.fromhex(value)
 
 
-def _is_text(value: bytes) -> bool:
+def _is_utf8(value: bytes) -> bool:
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -155,7 +155,7 @@ def bounds_refusal(shop: Workshop, batch: Batch, strategy: RewriteStrategy) -> s
 
 def no_text(name: str, path: str) -> str:
     return (
-        f"ICM-101 {name}: the bounds of {path} in its manifest are no UTF-8, so Iceberg plans no scan that needs them. Fix: for a "
+        f"ICM-101 {name}: the bounds of {path} in its manifest are not UTF-8, so Iceberg cannot plan the scan. Fix: for a "
         f"delete file, {DELETE_AGAIN} For a data file, rewrite the files with an engine that reads them."
     )
 

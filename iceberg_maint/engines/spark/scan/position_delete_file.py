@@ -1,4 +1,4 @@
-"""A position delete file of one data file, written with Arrow: Iceberg's writer costs ten times the CPU for a small one."""
+"""Encodes the position delete file of one data file with Arrow. For a small file Iceberg's writer takes ten times the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 MOST_POSITIONS = 4 * 1024 * 1024
-"""The positions that are encoded at once, in one row group."""
+"""Positions in one row group, at most."""
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -39,13 +39,13 @@ _CODECS: Mapping[str, tuple[str, int | None]] = {
     "snappy": ("snappy", None),
     "uncompressed": ("none", None),
 }
-"""Iceberg's names of codecs: Arrow's, and the level that Parquet's Java writer has by default."""
+"""Iceberg's name of a codec: Arrow's name, and the default level of Parquet's Java writer."""
 _PREFIXES = ("write.delete.parquet.", "write.parquet.")
 
 
 def codec_of(properties: Mapping[str, str]) -> tuple[str, int | None] | None:
     """Returns Arrow's codec and level for the position deletes of a table, None if Iceberg must write them. Raises ValueError
-    for a level that is none, with the property, its value and the rule."""
+    for a level that the codec does not have, with the property, its value and the rule."""
 
     def property_of(name: str) -> str:
         return next((p + name for p in _PREFIXES if p + name in properties), "")
