@@ -161,7 +161,7 @@ def why(
     """Explain a table's decision on one page.
 
     Shows the last and the next decision, what would change the decision, the worst partitions with value and
-    threshold, housekeeping with the holders of snapshots, and the policy values that are not built-in. With
+    threshold, housekeeping with what retains snapshots, and the policy values that are not built-in. With
     --all also every other metric, partition and policy value, and the cursor of each operation. --json always
     has all of them.
     """

@@ -37,14 +37,14 @@ ACTIONS: Mapping[AlertKind, str] = {
     "`iceberg-maint release {table}`.",
     AlertKind.UNKNOWN_COMMIT: "Run `iceberg-maint reconcile {table}`. If the commit stays unknown, the next run "
     "settles it.",
-    AlertKind.APPROVAL_WAITING: "Look at `iceberg-maint orphans scan {table}`. If it is right, approve it with "
+    AlertKind.APPROVAL_WAITING: "Read `iceberg-maint orphans scan {table}`. If it is right, approve it with "
     "`iceberg-maint orphans trash {table} --approve DIGEST`.",
     AlertKind.NOT_OBSERVED: "Check that Dagster's daemon or the scheduler of 'iceberg-maint observe' runs, and "
     "that the catalog answers: 'iceberg-maint doctor'.",
-    AlertKind.DUE_TOO_LONG: "Look at `iceberg-maint why {table}`: a budget, a blackout or another run delays the "
+    AlertKind.DUE_TOO_LONG: "Read `iceberg-maint why {table}`: a budget, a blackout or another run delays the "
     "work. Raise the budget or lower the thresholds.",
-    AlertKind.NO_PROGRESS: "Check that the automation runs, and look at `iceberg-maint history {table}`.",
-    AlertKind.EXPIRY_BLOCKED: "Stop or unregister the holder that `iceberg-maint why {table}` names, or drop the "
+    AlertKind.NO_PROGRESS: "Check that the automation runs, and read `iceberg-maint history {table}`.",
+    AlertKind.EXPIRY_BLOCKED: "Stop the writer or unregister the reader that `iceberg-maint why {table}` names, or drop the "
     "tag.",
     AlertKind.ORPHANS_GROWING: "Find the writer that leaves files behind: `iceberg-maint orphans scan {table}`.",
 }

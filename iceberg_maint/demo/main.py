@@ -197,10 +197,10 @@ def _judge(
     context: Context, where: Place, before: Mapping[DemoTable, DemoState], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
-    for table, look_before in before.items():
+    for table, state_before in before.items():
         after = state_of(context, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
-        results.append(judge(table, look_before, after, rows))
+        results.append(judge(table, state_before, after, rows))
     return tuple(results)
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.manifests_decision import EMPTY_MANIFESTS
-from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders
+from iceberg_maint.core.decisions.snapshot_retention import Retention, described_retainers
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
@@ -122,7 +122,7 @@ PUBLISH_CHANGE = (
 class HousekeepingExplanation:
     """Explanation of one operation of housekeeping.
 
-    `retained_by` names the holders that keep snapshots from expiring. `next_ms` is the time when the
+    `retained_by` names the retainers that keep snapshots from expiring. `next_ms` is the time when the
     operation is due again; None if other thresholds decide. `last_scan` is the refusal of the last
     orphan scan, or its sign of a second owner.
     """
@@ -152,9 +152,9 @@ def explain_housekeeping(
         Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.every_seconds,
     }.get(operation)
     last_done_ms = history.last_done_ms
-    holders: tuple[str, ...] = ()
+    retainers: tuple[str, ...] = ()
     if operation is Operation.EXPIRE_SNAPSHOTS:
-        holders = described_holders(retention)
+        retainers = described_retainers(retention)
     past = history.of(WHOLE_TABLE)
     return HousekeepingExplanation(
         decision,
@@ -162,7 +162,7 @@ def explain_housekeeping(
         past,
         last_done_ms,
         None if every_seconds is None or last_done_ms is None else last_done_ms + every_seconds * 1000,
-        holders,
+        retainers,
         _change(decision, past),
         _last_scan_text(last_scan) if operation is Operation.REMOVE_ORPHAN_FILES else "",
     )
@@ -212,8 +212,8 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
         write(console, f"  last success: {moment(why.last_done_ms)}{due}")
     if why.last_scan and why.last_scan not in why.change:
         write(console, f"  last scan: {escape(escape_control_chars(why.last_scan))}")
-    for holder in why.retained_by:
-        write(console, f"  retained by {escape(holder)}")
+    for retainer in why.retained_by:
+        write(console, f"  retained by {escape(retainer)}")
     if why.change:
         write(console, f"  to change the decision: {escape(why.change)}")
 

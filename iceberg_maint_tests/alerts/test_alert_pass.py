@@ -327,7 +327,7 @@ class Pinning:
 
 
 def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
-    """The names of holders come from the catalog. A pass that waited for it would lose its lease and send nothing."""
+    """The names of retainers come from the catalog. A pass that waited for it would lose its lease and send nothing."""
     fleet.quarantine(on=True)
     blocked_expiry(fleet)
     answers = threading.Event()
@@ -344,7 +344,7 @@ def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
     assert kinds(report) == ["expiry_blocked", "quarantine"]
     assert (report.sent, again.sent, catalog.pins) == (1, 0, 1)
     summary = http.documents[0]["fired"][0]["summary"]
-    assert summary.endswith("Its holders were not read: the catalog took too long.")
+    assert summary.endswith("What retains it was not read: the catalog took too long.")
 
 
 def test_paused_table_with_a_blocked_expiry_reads_no_catalog(fleet: Fleet):

@@ -223,7 +223,7 @@ def _housekeeping(why: HousekeepingExplanation, verdict: str) -> list[str]:
         facts.append(f"last success {moment(why.last_done_ms)}")
     if why.last_scan and why.last_scan not in why.change:
         facts.append(f"last scan: {why.last_scan}")
-    facts += [f"retained by {holder}" for holder in why.retained_by[:2]]
+    facts += [f"retained by {retainer}" for retainer in why.retained_by[:2]]
     if len(why.retained_by) > 2:
         facts.append(f"and by {counted(len(why.retained_by) - 2, 'other', 'others')}")
     if why.change and decision.verdict is not Verdict.RUN:

@@ -33,7 +33,7 @@ def check_expiry(
     table_uuid: str, work: ExpireSnapshots, base: Document, new: Document, retention: Retention
 ) -> tuple[Violation, ...]:
     """Returns every rule that the change from `base` to `new` would break; () if it may be committed.
-    `retention` is what may expire of `base` now. The plan must not remove more, although a new holder may
+    `retention` is what may expire of `base` now. The plan must not remove more, although a new reader or ref may
     have appeared since the plan."""
     return (*_allowed(table_uuid, work, base, retention), *_as_planned(work, base, new))
 

@@ -22,7 +22,7 @@ from iceberg_maint.core.decisions.rules import (
     pending_publish,
     table_stop,
 )
-from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
+from iceberg_maint.core.decisions.snapshot_retention import Retention, described_retainers, gc_enabled
 from iceberg_maint.core.decisions.waits import automation_waits, backs_off
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
@@ -185,8 +185,8 @@ def _evidence(operation: Operation, state: TableState, retention: Retention) -> 
         return {EMPTY_MANIFESTS: f"{empty} of {len(state.manifests)}"} if empty else {}
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
-    holders = described_holders(retention)
-    found = {"retained_by": "; ".join(holders)} if holders else {}
+    retainers = described_retainers(retention)
+    found = {"retained_by": "; ".join(retainers)} if retainers else {}
     versions = metadata_version(state.metadata_location) or 0
     if versions > _METADATA_VERSIONS and state.properties.get(_METADATA_PROPERTY, "").lower() != "true":
         found["metadata_files"] = f"{versions} were written; set {_METADATA_PROPERTY}=true to keep the newest"

@@ -1,7 +1,7 @@
-"""Retention: which snapshots may expire, and what holds the others.
+"""Retention: which snapshots may expire, and what retains the others.
 
 Age, count and the ages of refs are those of the Iceberg spec, "Snapshot Retention Policy", as
-`org.apache.iceberg.RemoveSnapshots` computes them. Every other hold can only keep more. All times are
+`org.apache.iceberg.RemoveSnapshots` computes them. Every other retainer can only keep more. All times are
 epoch milliseconds in UTC; no calendar is used.
 """
 
@@ -38,8 +38,8 @@ _DESCRIBED = 20
 _WAITING = WriteAuditPublishPolicy()
 
 
-class Holder(StrEnum):
-    """The kinds of holders that depend on a snapshot."""
+class RetainerKind(StrEnum):
+    """The kinds of retainers: who depends on a snapshot."""
 
     TAG = "tag"
     BRANCH = "branch"
@@ -61,15 +61,15 @@ class RegisteredReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A holder depends on `snapshot_id` and on the snapshots committed since.
+class Retainer:
+    """A reader, writer, run or ref that depends on `snapshot_id` and on the snapshots committed since.
 
-    `blocks` are the snapshots, oldest first, that age and count would expire and that this hold keeps.
-    `until_ms` is the time when the retention ends by itself, None: never. `since_ms` is the time of the holder's
+    `blocks` are the snapshots, oldest first, that age and count would expire and that this retainer keeps.
+    `until_ms` is the time when the retention ends by itself, None: never. `since_ms` is the time of its
     last sign: the commit of `snapshot_id`, or the last report of a reader.
     """
 
-    holder: Holder
+    kind: RetainerKind
     name: str
     snapshot_id: int
     until_ms: int | None = None
@@ -77,35 +77,35 @@ class Hold:
     since_ms: int | None = None
 
     def describe(self) -> str:
-        """Returns who holds how much since when, as text."""
+        """Returns what retains how many snapshots since when, as text."""
         count = len(self.blocks)
-        held = f"{self.holder.value} {self.name} ({count} snapshot{'' if count == 1 else 's'}"
+        retained = f"{self.kind.value} {self.name} ({count} snapshot{'' if count == 1 else 's'}"
         since = "" if self.since_ms is None else f" since {_moment(self.since_ms)}"
         until = "" if self.until_ms is None else f" until {_moment(self.until_ms)}"
-        end = ", then it can no longer be published" if until and self.holder is Holder.BRANCH else ""
-        return f"{held}{since}{until}{end})"
+        end = ", then it can no longer be published" if until and self.kind is RetainerKind.BRANCH else ""
+        return f"{retained}{since}{until}{end})"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may expire: snapshots, oldest first, and refs past their own age. `holds` are in force.
-    `lapsed` holds are not: they are too old, or their snapshot is gone."""
+    """What may expire: snapshots, oldest first, and refs past their own age. `retainers` are in force.
+    `lapsed` ones are not: they are too old, or their snapshot is gone."""
 
     expire: tuple[int, ...]
     expire_refs: tuple[str, ...]
-    holds: tuple[Hold, ...]
-    lapsed: tuple[Hold, ...]
+    retainers: tuple[Retainer, ...]
+    lapsed: tuple[Retainer, ...]
 
     @property
-    def blocking(self) -> tuple[Hold, ...]:
-        """The holds that keep snapshots which would expire without them."""
-        return tuple(h for h in self.holds if h.blocks)
+    def blocking(self) -> tuple[Retainer, ...]:
+        """The retainers that keep snapshots which would expire without them."""
+        return tuple(h for h in self.retainers if h.blocks)
 
 
-def described_holders(retention: Retention) -> tuple[str, ...]:
-    """Returns the blocking holds as text, those that keep the most snapshots first, and the number of the
-    others. Each job id of a streaming writer is a holder of its own."""
-    blocking = sorted(retention.blocking, key=lambda h: (-len(h.blocks), h.holder, h.name))
+def described_retainers(retention: Retention) -> tuple[str, ...]:
+    """Returns the blocking retainers as text, those that keep the most snapshots first, and the number of the
+    others. Each job id of a streaming writer is a retainer of its own."""
+    blocking = sorted(retention.blocking, key=lambda h: (-len(h.blocks), h.kind, h.name))
     shown = tuple(h.describe() for h in blocking[:_DESCRIBED])
     others = len(blocking) - _DESCRIBED
     return (*shown, f"{others} more") if others > 0 else shown
@@ -141,11 +141,14 @@ def retain(
     made at. For plans and readers the snapshots committed since stay too. `publishing` says how long the snapshots
     stay by which a branch can be published."""
     history = _History(state, policy, now_ms)
-    requested_holds = [
-        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),
+    requested = [
         *(
-            Hold(
-                Holder.READER,
+            Retainer(RetainerKind.RUNNING, name, snapshot_id)
+            for name, snapshot_id in sorted((running or {}).items())
+        ),
+        *(
+            Retainer(
+                RetainerKind.READER,
                 r.name,
                 r.snapshot_id,
                 _end(r.seen_ms, policy.reader_max_silence_seconds),
@@ -159,21 +162,27 @@ def retain(
         *history.writers(),
     ]
     aged = history.kept_by_age_and_count()
-    kept_ids, holds, lapsed = set(aged), [], []
-    for hold in requested_holds:
-        if hold.snapshot_id not in history.by_id or (hold.until_ms is not None and hold.until_ms < now_ms):
-            lapsed.append(hold)
+    kept_ids, retainers, lapsed = set(aged), [], []
+    for retainer in requested:
+        if retainer.snapshot_id not in history.by_id or (
+            retainer.until_ms is not None and retainer.until_ms < now_ms
+        ):
+            lapsed.append(retainer)
             continue
-        needed = history.needed(hold)
+        needed = history.needed(retainer)
         kept_ids |= needed
         beyond = needed - aged
         blocks = tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id in beyond)
-        since_ms = history.by_id[hold.snapshot_id].timestamp_ms if hold.since_ms is None else hold.since_ms
-        holds.append(replace(hold, blocks=blocks, since_ms=since_ms))
+        since_ms = (
+            history.by_id[retainer.snapshot_id].timestamp_ms
+            if retainer.since_ms is None
+            else retainer.since_ms
+        )
+        retainers.append(replace(retainer, blocks=blocks, since_ms=since_ms))
     return Retention(
         expire=tuple(s.snapshot_id for s in history.oldest_first if s.snapshot_id not in kept_ids),
         expire_refs=tuple(sorted(r.name for r in state.refs if r not in history.refs)),
-        holds=tuple(holds),
+        retainers=tuple(retainers),
         lapsed=tuple(lapsed),
     )
 
@@ -213,18 +222,18 @@ class _History:
         )
         return kept_ids
 
-    def needed(self, hold: Hold) -> set[int]:
+    def needed(self, retainer: Retainer) -> set[int]:
         """Returns the held snapshot and the snapshots committed since on the branches that descend from
-        it. The holder finds it by walking from a branch's head from parent to parent.
+        it. The retainer finds it by walking from a branch's head from parent to parent.
 
         Publishing a staged overwrite finds the snapshot it was staged on in the same way
         (`CherryPickOperation`).
         """
-        anchors = {hold.snapshot_id}
-        if hold.holder is Holder.TAG:
+        anchors = {retainer.snapshot_id}
+        if retainer.kind is RetainerKind.TAG:
             return anchors
-        if hold.holder is Holder.STAGED:
-            parent = self.by_id[hold.snapshot_id].parent_id
+        if retainer.kind is RetainerKind.STAGED:
+            parent = self.by_id[retainer.snapshot_id].parent_id
             if parent is not None:
                 anchors.add(parent)
         needed_ids = anchors & self.by_id.keys()
@@ -234,14 +243,14 @@ class _History:
                 needed_ids.update(ids[: position + 1])
         return needed_ids
 
-    def tags(self) -> Iterator[Hold]:
-        """Yields a hold for the snapshot of each retained tag."""
+    def tags(self) -> Iterator[Retainer]:
+        """Yields a retainer for the snapshot of each retained tag."""
         for ref in self.refs:
             if ref.kind != "branch":
-                yield Hold(Holder.TAG, ref.name, ref.snapshot_id, self._ref_end(ref))
+                yield Retainer(RetainerKind.TAG, ref.name, ref.snapshot_id, self._ref_end(ref))
 
-    def publishable(self, policy: WriteAuditPublishPolicy) -> Iterator[Hold]:
-        """Yields a hold for the first snapshot that main lacks of each branch that is waited for. `fast_forward`
+    def publishable(self, policy: WriteAuditPublishPolicy) -> Iterator[Retainer]:
+        """Yields a retainer for the first snapshot that main lacks of each branch that is waited for. `fast_forward`
         finds main's head by walking from the branch's head from parent to parent."""
         if policy.mode is PublishMode.IGNORE or self._state.snapshot is None:
             return
@@ -250,30 +259,30 @@ class _History:
             if p.kind is PublishKind.BRANCH and p.name in self._chains:
                 first = next(s for s in self._chains[p.name] if s.parent_id == head_id)
                 end_ms = _end(p.since_ms, policy.max_age_seconds)
-                yield Hold(Holder.BRANCH, p.name, first.snapshot_id, end_ms)
+                yield Retainer(RetainerKind.BRANCH, p.name, first.snapshot_id, end_ms)
 
-    def staged(self) -> Iterator[Hold]:
-        """Yields a hold for each snapshot staged by write-audit-publish whose rows no branch shows yet."""
+    def staged(self) -> Iterator[Retainer]:
+        """Yields a retainer for each snapshot staged by write-audit-publish whose rows no branch shows yet."""
         on_branches = {s.snapshot_id for chain in self._chains.values() for s in chain}
         for s in unpublished(self.oldest_first, on_branches):
             end_ms = _end(s.timestamp_ms, self._policy.staged_max_age_seconds)
-            yield Hold(Holder.STAGED, s.summary[STAGED_PROPERTY], s.snapshot_id, end_ms)
+            yield Retainer(RetainerKind.STAGED, s.summary[STAGED_PROPERTY], s.snapshot_id, end_ms)
 
-    def writers(self) -> Iterator[Hold]:
-        """Yields, for every branch, a hold for the newest snapshot with each streaming writer's position.
+    def writers(self) -> Iterator[Retainer]:
+        """Yields, for every branch, a retainer for the newest snapshot with each streaming writer's position.
         A writer that finds no position commits again what it had already committed, however long it was
         paused. Nothing in the table shows that a writer will not come back."""
-        positions: set[tuple[Holder, str, int]] = set()
+        positions: set[tuple[RetainerKind, str, int]] = set()
         for chain in self._chains.values():
-            known_writers: set[tuple[Holder, str]] = set()
+            known_writers: set[tuple[RetainerKind, str]] = set()
             for s in chain:
                 for writer in _writers(s.summary):
                     if writer not in known_writers:
                         known_writers.add(writer)
                         positions.add((*writer, s.snapshot_id))
-        for holder, name, snapshot_id in sorted(positions):
+        for kind, name, snapshot_id in sorted(positions):
             end_ms = _end(self.by_id[snapshot_id].timestamp_ms, self._policy.writer_state_max_age_seconds)
-            yield Hold(holder, name, snapshot_id, end_ms)
+            yield Retainer(kind, name, snapshot_id, end_ms)
 
     def _is_retained(self, ref: Ref) -> bool:
         end_ms = self._ref_end(ref)
@@ -303,18 +312,18 @@ def _with_main(state: TableState) -> tuple[Ref, ...]:
     return (Ref(MAIN_BRANCH, "branch", state.snapshot.snapshot_id), *state.refs)
 
 
-def _writers(summary: Mapping[str, str]) -> Iterator[tuple[Holder, str]]:
+def _writers(summary: Mapping[str, str]) -> Iterator[tuple[RetainerKind, str]]:
     """Yields the streaming writers whose position a snapshot's summary holds, each by the key that the
     writer searches for: Flink's job and operator, Kafka Connect's control topic and group, Spark's query."""
     if _FLINK_CHECKPOINT in summary:
-        yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)
+        yield RetainerKind.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)
     for key in summary:
         if key.startswith(_CONNECT_OFFSETS):
-            yield Holder.KAFKA_CONNECT, key.removeprefix(_CONNECT_OFFSETS)
+            yield RetainerKind.KAFKA_CONNECT, key.removeprefix(_CONNECT_OFFSETS)
         elif key in _CONNECT_VALID_THROUGH:
-            yield Holder.KAFKA_CONNECT, key
+            yield RetainerKind.KAFKA_CONNECT, key
     if _SPARK_QUERY in summary:
-        yield Holder.SPARK_STREAMING, summary[_SPARK_QUERY]
+        yield RetainerKind.SPARK_STREAMING, summary[_SPARK_QUERY]
 
 
 def _moment(time_ms: int) -> str:

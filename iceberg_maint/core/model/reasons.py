@@ -158,7 +158,7 @@ CRITERIA = {
     Check.DELETE_FILES: "There are few enough deletes for fast reads.",
     Check.LAYOUT: "Files are sorted well enough for readers to skip most of them.",
     Check.MANIFESTS: "Manifests are few and well grouped enough for quick planning.",
-    Check.SNAPSHOTS: "No snapshot is kept longer than its retention and its holders require.",
+    Check.SNAPSHOTS: "No snapshot is kept longer than its retention and what retains it require.",
     Check.ORPHAN_FILES: "Storage was searched for orphan files recently.",
 }
 """The criterion of each check."""

@@ -211,7 +211,7 @@ def housekeeping_check_metadata(
 ) -> Metadata:
     """Metadata of a housekeeping check.
 
-    It contains metrics and thresholds, the decision, the holders of snapshots, and what would be
+    It contains metrics and thresholds, the decision, what retains snapshots, and what would be
     rewritten, expired or removed. Orphans are those that the last orphan scan, `last_scan`, reported.
     """
     data: Metadata = {

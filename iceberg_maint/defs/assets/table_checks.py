@@ -55,8 +55,8 @@ def housekeeping_evaluations(
             description = f"{SENTENCES[Reason.CLOCK_SKEW]}: {skew}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
             description += _waiting(last_scan)
-        if holders := decision.evidence.get("retained_by"):
-            description += f" Retained by {holders}."
+        if retainers := decision.evidence.get("retained_by"):
+            description += f" Retained by {retainers}."
         if operation is Operation.EXPIRE_SNAPSHOTS:
             description += _released(last_expiry)
         yield dg.AssetCheckEvaluation(

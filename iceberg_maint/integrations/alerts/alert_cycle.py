@@ -21,7 +21,7 @@ from iceberg_maint.core.alerts import (
     taken,
     unfinished,
 )
-from iceberg_maint.core.decisions.snapshot_retention import described_holders
+from iceberg_maint.core.decisions.snapshot_retention import described_retainers
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.integrations.alerts.receivers import Receiver
@@ -78,13 +78,13 @@ def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> 
             )
 
 
-def named_holders(
+def named_retainers(
     tables: Sequence[TableConditions],
     incidents: Sequence[Incident],
     context: Context,
     seconds: float = HOLDER_SECONDS,
 ) -> tuple[TableConditions, ...]:
-    """Returns the conditions with the holders of snapshots in the summary of an expiry that is blocked. The catalog is
+    """Returns the conditions with the retainers of snapshots in the summary of an expiry that is blocked. The catalog is
     read only for an incident that is new, and for `seconds` in one cycle; the summary of a known one stays."""
     known = {i.key: i.summary for i in incidents if i.cleared_ms is None}
     unnamed = [
@@ -94,47 +94,49 @@ def named_holders(
         and (AlertKind.EXPIRY_BLOCKED, t.table_uuid) not in known
         and any(c.kind is AlertKind.EXPIRY_BLOCKED for c in t.conditions)
     ]
-    holders = _holders_within(unnamed, context, seconds)
+    retainers = _retainers_within(unnamed, context, seconds)
 
     def named(table: TableConditions, condition: Condition) -> Condition:
         if condition.kind is not AlertKind.EXPIRY_BLOCKED:
             return condition
         stored = known.get((condition.kind, table.table_uuid))
-        names = holders.get(table.table, "Its holders were not read: the catalog took too long.")
+        names = retainers.get(table.table, "What retains it was not read: the catalog took too long.")
         return replace(condition, summary=stored or f"{condition.summary} {names}")
 
     return tuple(replace(t, conditions=tuple(named(t, c) for c in t.conditions)) for t in tables)
 
 
-def _holders_within(tables: Sequence[str], context: Context, seconds: float) -> Mapping[str, str]:
-    """The holders of as many tables as the catalog answers for in this time. A thread reads, because a read of a catalog
+def _retainers_within(tables: Sequence[str], context: Context, seconds: float) -> Mapping[str, str]:
+    """The retainers of as many tables as the catalog answers for in this time. A thread reads, because a read of a catalog
     may hang. It ends after the read that it is in."""
-    holders: dict[str, str] = {}
+    retainers: dict[str, str] = {}
     if not tables:
-        return holders
+        return retainers
     is_late = Event()
 
     def read() -> None:
         for table in tables:
-            text = _holders(table, context)
+            text = _retainers(table, context)
             if is_late.is_set():
                 return
-            holders[table] = text
+            retainers[table] = text
 
-    thread = Thread(target=read, name="alert holders", daemon=True)
+    thread = Thread(target=read, name="alert retainers", daemon=True)
     thread.start()
     thread.join(seconds)
     is_late.set()
-    return dict(holders)
+    return dict(retainers)
 
 
-def _holders(table: str, context: Context) -> str:
+def _retainers(table: str, context: Context) -> str:
     try:
         retention = assess(TableId.parse(table), context, (Operation.EXPIRE_SNAPSHOTS,)).retention
     except Exception as why:  # noqa: BLE001 - the alert is sent without the names
-        return f"The holders could not be read: {context.process.redacted_error(why)}"
-    holders = described_holders(retention)
-    return f"Retained by {'; '.join(holders)}." if holders else "No holder keeps it: the expiry has not run."
+        return f"What retains it could not be read: {context.process.redacted_error(why)}"
+    retainers = described_retainers(retention)
+    return (
+        f"Retained by {'; '.join(retainers)}." if retainers else "Nothing retains it: the expiry has not run."
+    )
 
 
 _LEASE = "alerts"
@@ -185,7 +187,7 @@ def run_alert_cycle(
         stored = ledger.registry.incidents()
         conditions = tuple(judge_tables(context, known, now_ms))
         ledger.leases.heartbeat(lease)
-        judged = named_holders(conditions, stored, context, holder_seconds)
+        judged = named_retainers(conditions, stored, context, holder_seconds)
         incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
         ledger.registry.replace_incidents(lease, incidents)
         sent, failures = 0, dict[str, IcebergMaintError]()

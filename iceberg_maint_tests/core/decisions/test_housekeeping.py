@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping
 from iceberg_maint.core.decisions.rules import Situation
-from iceberg_maint.core.decisions.snapshot_retention import Hold, Holder, Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retainer, RetainerKind, Retention
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TableState
@@ -76,8 +76,11 @@ def test_housekeeping_waits_as_work_on_data_does(past: PartitionHistory, reason:
 
 
 def test_evidence_names_who_holds_snapshots_back() -> None:
-    holds = (Hold(Holder.FLINK, "job/op", 3, None, (3,)), Hold(Holder.TAG, "v1", 4, None, ()))
-    found = decide(EXPIRE, state_of(), replace(SOME, holds=holds))
+    retainers = (
+        Retainer(RetainerKind.FLINK, "job/op", 3, None, (3,)),
+        Retainer(RetainerKind.TAG, "v1", 4, None, ()),
+    )
+    found = decide(EXPIRE, state_of(), replace(SOME, retainers=retainers))
     assert found.evidence == {"retained_by": "flink job/op (1 snapshot)"}
 
 

@@ -21,7 +21,7 @@ from iceberg_maint_tests.support.core.values import NOW_MS, table_of
 def test_snapshots_past_the_age_expire_oldest_first() -> None:
     found = retain(state_of(*line(10)), KEEP_ONE, NOW_MS)
     assert found.expire == (1, 2, 3, 4)
-    assert found.holds == ()
+    assert found.retainers == ()
 
 
 def test_snapshot_of_exactly_the_age_stays_and_goes_a_millisecond_later() -> None:

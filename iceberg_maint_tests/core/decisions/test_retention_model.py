@@ -94,7 +94,7 @@ def test_whatever_the_history_nothing_goes_that_iceberg_would_keep(
     assert set(found.expire) <= iceberg_expires(state, policy)
     if all(s.timestamp_ms >= p.timestamp_ms for s in state.snapshots for p in _parents(state, s.snapshot_id)):
         # With clocks that run forward, what stays beyond Iceberg's rules is named.
-        held = {n for h in found.holds for n in h.blocks}
+        held = {n for h in found.retainers for n in h.blocks}
         assert iceberg_expires(state, policy) - set(found.expire) == held
 
 

@@ -330,7 +330,7 @@ COMMITTING = (
             "core/decisions/snapshot_retention.py",
             "        *history.publishable(publishing),\n",
             "",
-            "core/decisions/test_retention_holds.py::test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends",
+            "core/decisions/test_retainers.py::test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends",
             f"{PUBLISH}::test_branch_of_many_commits_is_published_after_an_expiry",
         ),
     ),

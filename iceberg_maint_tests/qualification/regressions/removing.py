@@ -13,7 +13,7 @@ RELEASED, RELEASE = "removal/test_released.py::test", "loop/test_release.py::tes
 IN_PLACE = "removal/test_in_place.py::test"
 TIME = "removal/test_time_limit.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
-HOLDS = "core/decisions/test_retention_holds.py::test"
+HOLDS = "core/decisions/test_retainers.py::test"
 REST = "spark/commit/test_rest_requirements.py::test"
 EXPIRY = "core/commits/test_expire_snapshots.py::test"
 
@@ -618,8 +618,8 @@ REMOVING = (
         "A writer is identified by job and operator",
         off(
             "core/decisions/snapshot_retention.py",
-            'yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
-            'yield Holder.FLINK, "flink"',
+            'yield RetainerKind.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
+            'yield RetainerKind.FLINK, "flink"',
             f"{HOLDS}_each_writer_has_its_own_newest_position",
         ),
     ),
@@ -670,8 +670,8 @@ REMOVING = (
         "A running plan holds its snapshot",
         off(
             "core/decisions/snapshot_retention.py",
-            "        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),\n",
-            "",
+            "            for name, snapshot_id in sorted((running or {}).items())\n",
+            "            for name, snapshot_id in ()\n",
             f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
         ),
     ),

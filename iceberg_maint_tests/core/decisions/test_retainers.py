@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from iceberg_maint.core.decisions.snapshot_retention import (
-    Hold,
-    Holder,
     RegisteredReader,
-    described_holders,
+    Retainer,
+    RetainerKind,
+    described_retainers,
     retain,
 )
 from iceberg_maint.core.model.other_writers import pending_publishes
@@ -36,7 +36,7 @@ def test_tag_names_itself_as_what_blocks() -> None:
     state = state_of(*line(10), refs=(Ref("main", "branch", 10), Ref("v1", "tag", 2)))
     found = retain(state, KEEP_ONE, NOW_MS)
     # A tag's snapshot is kept by the rules of the spec already: nothing is blocked beyond them.
-    assert found.holds == (Hold(Holder.TAG, "v1", 2, since_ms=state.snapshots[1].timestamp_ms),)
+    assert found.retainers == (Retainer(RetainerKind.TAG, "v1", 2, since_ms=state.snapshots[1].timestamp_ms),)
     assert found.expire == (1, 3, 4)
 
 
@@ -44,14 +44,16 @@ def test_running_plan_holds_its_snapshot_and_all_since() -> None:
     snapshots = line(10)
     found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS, running={"plan-7": 2})
     assert found.expire == (1,)
-    assert found.blocking == (Hold(Holder.RUNNING, "plan-7", 2, None, (2, 3, 4), snapshots[1].timestamp_ms),)
+    assert found.blocking == (
+        Retainer(RetainerKind.RUNNING, "plan-7", 2, None, (2, 3, 4), snapshots[1].timestamp_ms),
+    )
 
 
 def test_reader_holds_for_ever_however_silent() -> None:
     reader = RegisteredReader("billing", 3, NOW_MS - 400 * DAY_MS)
     found = retain(state_of(*line(10)), KEEP_ONE, NOW_MS, readers=[reader])
     assert (found.expire, found.lapsed) == ((1, 2), ())
-    assert found.blocking == (Hold(Holder.READER, "billing", 3, None, (3, 4), reader.seen_ms),)
+    assert found.blocking == (Retainer(RetainerKind.READER, "billing", 3, None, (3, 4), reader.seen_ms),)
 
 
 def test_reader_with_an_age_holds_until_it_has_been_silent_too_long() -> None:
@@ -59,7 +61,7 @@ def test_reader_with_an_age_holds_until_it_has_been_silent_too_long() -> None:
     reader = RegisteredReader("billing", 3, NOW_MS - 7 * DAY_MS)
     found = retain(state_of(*line(10)), policy, NOW_MS, readers=[reader])
     assert found.expire == (1, 2)
-    assert found.blocking == (Hold(Holder.READER, "billing", 3, NOW_MS, (3, 4), reader.seen_ms),)
+    assert found.blocking == (Retainer(RetainerKind.READER, "billing", 3, NOW_MS, (3, 4), reader.seen_ms),)
     later = retain(state_of(*line(10)), policy, NOW_MS + 1, readers=[reader])
     assert [h.name for h in later.lapsed] == ["billing"]
     assert later.blocking == ()
@@ -75,7 +77,9 @@ def test_staged_snapshot_stays_with_what_it_was_staged_on() -> None:
     state = state_of(*line(10), staged, refs=(Ref("main", "branch", 10),))
     found = retain(state, KEEP_ONE, NOW_MS)
     assert found.expire == (1,)
-    assert found.blocking == (Hold(Holder.STAGED, "w1", 11, None, (2, 3, 4, 11), staged.timestamp_ms),)
+    assert found.blocking == (
+        Retainer(RetainerKind.STAGED, "w1", 11, None, (2, 3, 4, 11), staged.timestamp_ms),
+    )
 
 
 @pytest.mark.parametrize("summary", [{"published_wap_id": "w1"}, {"source_snapshot_id": "11"}])
@@ -104,20 +108,24 @@ def test_staged_snapshot_past_its_age_lapses() -> None:
 @pytest.mark.parametrize(
     ("summary", "holder", "name"),
     [
-        (FLINK, Holder.FLINK, "j/o"),
-        (CONNECT, Holder.KAFKA_CONNECT, "control.group"),
-        ({"kafka.connect.vtts": "1"}, Holder.KAFKA_CONNECT, "kafka.connect.vtts"),
-        ({"kafka.connect.valid-through-ts": "1"}, Holder.KAFKA_CONNECT, "kafka.connect.valid-through-ts"),
-        (SPARK, Holder.SPARK_STREAMING, "q"),
+        (FLINK, RetainerKind.FLINK, "j/o"),
+        (CONNECT, RetainerKind.KAFKA_CONNECT, "control.group"),
+        ({"kafka.connect.vtts": "1"}, RetainerKind.KAFKA_CONNECT, "kafka.connect.vtts"),
+        (
+            {"kafka.connect.valid-through-ts": "1"},
+            RetainerKind.KAFKA_CONNECT,
+            "kafka.connect.valid-through-ts",
+        ),
+        (SPARK, RetainerKind.SPARK_STREAMING, "q"),
     ],
 )
 def test_newest_position_of_a_writer_stays_with_the_way_to_it(
-    summary: dict[str, str], holder: Holder, name: str
+    summary: dict[str, str], holder: RetainerKind, name: str
 ) -> None:
     snapshots = with_summary(with_summary(line(10), 3, **summary), 4, **summary)
     found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS)
     # The writer walks from the head from parent to parent: a hole before 4 would hide 4.
-    assert found.blocking == (Hold(holder, name, 4, None, (4,), snapshots[3].timestamp_ms),)
+    assert found.blocking == (Retainer(holder, name, 4, None, (4,), snapshots[3].timestamp_ms),)
     assert (found.expire, found.lapsed) == ((1, 2, 3), ())
 
 
@@ -133,14 +141,14 @@ def test_position_of_a_writer_never_lapses_without_an_age() -> None:
     found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS)
     # What is older than the position expires.
     assert (found.expire, found.lapsed) == ((1, 2), ())
-    assert [(h.holder, h.name, h.snapshot_id) for h in found.blocking] == [(Holder.FLINK, "j/o", 3)]
+    assert [(h.kind, h.name, h.snapshot_id) for h in found.blocking] == [(RetainerKind.FLINK, "j/o", 3)]
 
 
 def test_position_of_a_writer_past_its_age_lapses_and_is_named() -> None:
     snapshots = with_summary(line(12), 1, **FLINK)
     week = replace(KEEP_ONE, writer_state_max_age_seconds=7 * DAY_SECONDS)
     found = retain(state_of(*snapshots), week, NOW_MS)
-    assert [(h.holder, h.name) for h in found.lapsed] == [(Holder.FLINK, "j/o")]
+    assert [(h.kind, h.name) for h in found.lapsed] == [(RetainerKind.FLINK, "j/o")]
     assert 1 in found.expire
 
 
@@ -153,7 +161,7 @@ def test_holders_are_described_with_what_they_hold_since_when() -> None:
         datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         for ms in (snapshots[2].timestamp_ms, NOW_MS, NOW_MS + 7 * DAY_MS)
     )
-    assert described_holders(found) == (
+    assert described_retainers(found) == (
         f"flink j/o (2 snapshots since {since})",
         f"reader billing (1 snapshot since {now} until {week})",
     )
@@ -162,13 +170,14 @@ def test_holders_are_described_with_what_they_hold_since_when() -> None:
 def test_holders_beyond_twenty_are_counted() -> None:
     snapshots = line(10)
     readers = [RegisteredReader(f"r{n:02}", 3, NOW_MS) for n in range(23)]
-    described = described_holders(retain(state_of(*snapshots), KEEP_ONE, NOW_MS, readers=readers))
+    described = described_retainers(retain(state_of(*snapshots), KEEP_ONE, NOW_MS, readers=readers))
     assert (len(described), described[-1]) == (21, "3 more")
 
 
 def test_hold_since_a_time_that_no_calendar_has_is_described_in_milliseconds() -> None:
     assert (
-        Hold(Holder.READER, "r", 1, since_ms=10**18).describe() == f"reader r (0 snapshots since {10**18} ms)"
+        Retainer(RetainerKind.READER, "r", 1, since_ms=10**18).describe()
+        == f"reader r (0 snapshots since {10**18} ms)"
     )
 
 
@@ -186,8 +195,8 @@ def test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends(
     first = state.snapshots[3]
     end_ms = first.timestamp_ms + 3 * DAY_MS
     assert found.expire == (1, 2)
-    assert found.blocking == (Hold(Holder.BRANCH, "audit", 4, end_ms, (4, 5), first.timestamp_ms),)
-    [text] = described_holders(found)
+    assert found.blocking == (Retainer(RetainerKind.BRANCH, "audit", 4, end_ms, (4, 5), first.timestamp_ms),)
+    [text] = described_retainers(found)
     since, until = (
         datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         for ms in (first.timestamp_ms, end_ms)
