@@ -1,4 +1,4 @@
-"""What starting costs: importing the core, `iceberg-maint --help` and `why`, 1,000 tables' definitions, a look for changes.
+"""What starting costs: importing the core, `iceberg-maint --help` and `why`, 1,000 tables' definitions, a search for changes.
 
     python -m bench.start
 

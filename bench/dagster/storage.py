@@ -109,7 +109,7 @@ def _measure(tables: int, days: int, keep_days: int) -> dict[str, Any]:
             "sizes": sizes,
             "runs_made": fleet.runs_made,
             "runs_left": instance.get_runs_count(),
-            "deletion_cpu_seconds": round(fleet.cycle_timeout_seconds / days, 2),
+            "deletion_cpu_seconds": round(fleet.deletion_cpu_seconds / days, 2),
         }
         b = templates.bytes
         figures["bytes_per_table_and_day"] = round(

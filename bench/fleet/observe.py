@@ -103,7 +103,7 @@ def _fleet(home: Path, tables: int) -> dict[str, float]:
 
     note("observe cold", "observe")
     note("observe unchanged", "observe")
-    figures["observe unchanged, finding out"] = _seconds_of_look(config)
+    figures["observe unchanged, finding out"] = _seconds_of_reading(config)
     note("tables unchanged", "tables")
     change(home, min(CHANGED, tables), COMMITS + 1)
     note(f"observe {CHANGED} changed", "observe")
@@ -192,12 +192,12 @@ def _program(descriptor: str, *arguments: str) -> int:
     return int(iceberg_maint.main(list(arguments), obj=Timed(), standalone_mode=False) or 0)
 
 
-def _seconds_of_look(config: Path) -> float:
-    command = [sys.executable, "-m", "bench.fleet.observe", "--worker", "look", str(config)]
+def _seconds_of_reading(config: Path) -> float:
+    command = [sys.executable, "-m", "bench.fleet.observe", "--worker", "read", str(config)]
     return float(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
 
 
-def _look(config: str) -> int:
+def _read(config: str) -> int:
     """Prints the CPU seconds in which a process finds out that no table has changed."""
     from iceberg_maint.loop.fleet.read_fleet import FleetReading
     from iceberg_maint.ports.stored import StoredMeasurement
@@ -214,7 +214,7 @@ def _look(config: str) -> int:
     return 0
 
 
-_WORKERS: dict[str, Callable[..., int]] = {"program": _program, "look": _look}
+_WORKERS: dict[str, Callable[..., int]] = {"program": _program, "read": _read}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Health of a table with 200,000 live files, from metadata only, and a look at 1,000 unchanged tables.
+"""Health of a table with 200,000 live files, from metadata only, and the pointers of 1,000 unchanged tables.
 
     python -m bench.metadata.health [--rounds N] [--files N] [--manifests N] [--without-spark]
 
 Fresh processes take turns: ours, and the same metrics from Spark's metadata tables with its session's start
 included; then ours with the memo of manifests, empty, and after a commit of ten files. Results of one table must be equal. CPU
-seconds are those of the process and its JVM, but for the memo those of the look alone; memory is the highest
+seconds are those of the process and its JVM, but for the memo those of the measurement alone; memory is the highest
 resident size: for Spark the sum of Python and JVM, whose heap is the 2 GiB of `init`. Exits 1 when the results differ,
 when a measurement takes more than its estimate, or when a target of this number of files is missed.
 """
@@ -40,8 +40,8 @@ LIMITS: dict[int, dict[str, float]] = {
         "ours_peak_mb": 500.0,
         "layout_cpu_seconds": 5.0,
         "layout_peak_mb": 500.0,
-        "after_commit_look_seconds": 1.0,
-        "memo_candidates_look_seconds": 1.0,
+        "after_commit_measure_seconds": 1.0,
+        "memo_candidates_measure_seconds": 1.0,
         "pointers_seconds": 1.0,
     },
     MILLION: {
@@ -50,9 +50,9 @@ LIMITS: dict[int, dict[str, float]] = {
         "layout_cpu_seconds": 20.0,
         "layout_peak_mb": 600.0,
         "memo_cold_peak_mb": 600.0,
-        "after_commit_look_seconds": 1.0,
+        "after_commit_measure_seconds": 1.0,
         "after_commit_peak_mb": 600.0,
-        "memo_candidates_look_seconds": 1.0,
+        "memo_candidates_measure_seconds": 1.0,
         "pointers_seconds": 1.0,
     },
 }
@@ -111,7 +111,7 @@ def _compare(rounds: int, files: int, manifests: int | None, *, with_spark: bool
 
 FIGURES = (
     "cpu_seconds",
-    "read_timeout_seconds",
+    "measure_seconds",
     "peak_mb",
     "grown_mb",
     "estimated_mb",
@@ -150,14 +150,14 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int, 
         ("the same with the overlap of one column: CPU s", "spark_layout_cpu_seconds"),
         ("  highest resident memory, MB", "spark_layout_peak_mb"),
         ("  of that, Python", "spark_layout_python_mb"),
-        ("with an empty memo: CPU s of the look", "memo_cold_look_seconds"),
+        ("with an empty memo: CPU s", "memo_cold_measure_seconds"),
         ("  highest resident memory, MB", "memo_cold_peak_mb"),
-        ("after a commit of ten files, with the memo: CPU s of the look", "after_commit_look_seconds"),
+        ("after a commit of ten files, with the memo: CPU s", "after_commit_measure_seconds"),
         ("  highest resident memory, MB", "after_commit_peak_mb"),
-        ("live files of one partition, with the memo: CPU s of the look", "memo_candidates_look_seconds"),
+        ("live files of one partition, with the memo: CPU s", "memo_candidates_measure_seconds"),
         ("live files of one partition from manifests: CPU s", "candidates_cpu_seconds"),
         ("  highest resident memory, MB", "candidates_peak_mb"),
-        (f"look at {TABLES:,} unchanged tables: s", "pointers_seconds"),
+        (f"pointers of {TABLES:,} unchanged tables: s", "pointers_seconds"),
         ("  of that, CPU s", "pointers_cpu_seconds"),
     )
     table = Table(f"figure (median of {rounds})", "measured", "limit")
@@ -211,20 +211,20 @@ def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
 
 
 def _with_memo(folder: Path) -> dict[str, Any]:
-    """Measures with the memo of the folder. The seconds are those of the look, without imports: pin and measurement."""
+    """Measures with the memo of the folder. The seconds are those of the measurement, without imports: pin and measurement."""
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
     _import_readers(folder)
     catalog, table = _catalog(folder, with_memo=True)
     began = time.process_time()
     measured = catalog.measure(catalog.pin(table), RewriteDataFilesPolicy())
-    read_timeout_seconds = time.process_time() - began
+    measure_seconds = time.process_time() - began
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"read_timeout_seconds": read_timeout_seconds, "peak_mb": peak_mb, "digest": _digest(measured)}
+    return {"measure_seconds": measure_seconds, "peak_mb": peak_mb, "digest": _digest(measured)}
 
 
 def _import_readers(folder: Path) -> None:
-    """Imports what a look imports: another catalog object pins the table."""
+    """Imports what a measurement imports: another catalog object pins the table."""
     catalog, table = _catalog(folder)
     catalog.pin(table)
 
@@ -240,13 +240,13 @@ def _candidates(folder: Path, *, with_memo: bool = False) -> dict[str, Any]:
     catalog, table = _catalog(folder, with_memo=with_memo)
     began = time.process_time()
     files = catalog.live_files(catalog.pin(table), [PartitionKey(CANDIDATES)])
-    read_timeout_seconds = time.process_time() - began
+    measure_seconds = time.process_time() - began
     assert files
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds, peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
     return {
         "cpu_seconds": cpu_seconds,
-        "read_timeout_seconds": read_timeout_seconds,
+        "measure_seconds": measure_seconds,
         "peak_mb": peak_mb,
         "digest": _digest(sorted(files, key=lambda f: f.path)),
     }
@@ -322,7 +322,7 @@ WORKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 OF_COMMIT = ("after_commit", "committed", "candidates", "memo_candidates")
-"""What looks at the table with one more commit of ten files."""
+"""What measures the table with one more commit of ten files."""
 CANDIDATES = "c2_day=2024-10-05/c1_bucket=0"
 
 
@@ -342,7 +342,7 @@ def _digest(measured: Any) -> str:
 
 
 def _make_catalog(folder: Path) -> None:
-    """A catalog that lists many tables; nothing but their pointers is looked at."""
+    """A catalog that lists many tables; only their pointers are read."""
     from pyiceberg.schema import Schema
 
     from iceberg_maint_tests.support.catalog.table_files import TableFiles, register, spec

@@ -221,7 +221,7 @@ class _Opened:
     ) -> tuple[list[Entry], list[Entry]]:
         """Returns the entries removed and added by replacing the manifests `gone` by `come`.
 
-        For data files, the entries that the commit marked deleted and added are the answer if kept,
+        For data files, the entries that the commit deleted and added are the answer if kept,
         removed and replaced entries add up in files and rows to the counts of the list before. Otherwise
         both sides are compared entry by entry. They are always compared for delete files, and for specs
         whose values Iceberg loses in copying.
