@@ -18,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockMark
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockReading
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import schema
 from iceberg_maint.ledger.database import Part
@@ -209,13 +209,13 @@ class SqlLeases(Part):
         with self._read() as conn:
             return {r.run_id: r.beat_ms for r in conn.execute(select(run))}
 
-    def clock_mark(self, boot: str | None) -> ClockMark:
-        """Returns the mark of all machines, and of this boot of this machine."""
+    def clock_reading(self, boot: str | None) -> ClockReading:
+        """Returns the newest reading of all machines, and the start of this boot of this machine."""
         with self._read() as conn:
             newest_ms, booted_ms = conn.execute(_READINGS, {"boot": boot}).one()
-            return ClockMark(newest_ms or 0, booted_ms)
+            return ClockReading(newest_ms or 0, booted_ms)
 
-    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+    def keep_clock_reading(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
         """Stores a reading. A newer stored reading stays."""
         with self._write(f"clock {boot}") as conn:
             name = boot or _NO_BOOT

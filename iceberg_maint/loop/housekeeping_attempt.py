@@ -31,7 +31,7 @@ from iceberg_maint.loop.attempt import (
     unknown_commit,
 )
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.read_table import checked_clocks, clock_refusal, keep_mark, table_clocks
+from iceberg_maint.loop.read_table import checked_clocks, clock_refusal, keep_reading, table_clocks
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.storage import ReleasedWork
 from iceberg_maint.ports.stored import Attempt, Lease
@@ -185,7 +185,7 @@ def doubtful_clocks(batch: Batch, context: Context) -> AttemptResult | None:
     clocks = table_clocks(context, state, store=True)
     skew = clock_skew_text(clocks)
     if skew is None:
-        keep_mark(context, clocks)
+        keep_reading(context, clocks)
         return None
     message = str(clock_refusal(batch.table, skew))
     return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW, message)

@@ -235,7 +235,7 @@ def read_clocks(
     return Clocks(
         machine_ms=clock.now_ms(),
         ledger_ms=ledger.registry.now_ms(),
-        mark=ledger.leases.clock_mark(uptime.boot if uptime else None),
+        earlier=ledger.leases.clock_reading(uptime.boot if uptime else None),
         uptime_ms=uptime.ms if uptime else None,
         store_ms=store_ms,
         updated_ms=updated_ms,
@@ -265,7 +265,7 @@ def clock_refusal(table: str, skew: str) -> RefusedError:
     return RefusedError("ICM-115", f"{table}: {skew}; nothing is removed.", FIX)
 
 
-def keep_mark(context: Context, clocks: Clocks) -> None:
+def keep_reading(context: Context, clocks: Clocks) -> None:
     """Stores in the ledger a reading of clocks that agree, the store's among them. Later readings are
     compared with it."""
     _keep(context, clocks, clocks.ledger_ms)
@@ -273,13 +273,13 @@ def keep_mark(context: Context, clocks: Clocks) -> None:
 
 def keep_boot(context: Context, clocks: Clocks) -> None:
     """Stores when this boot of the machine began, unless the ledger has it. From then on the ledger
-    shows whether the clock was set. The time itself is stored by `keep_mark`, because this reading has no
+    shows whether the clock was set. The time itself is stored by `keep_reading`, because this reading has no
     store's clock."""
-    if clocks.uptime_ms is not None and clocks.mark.booted_ms is None:
+    if clocks.uptime_ms is not None and clocks.earlier.booted_ms is None:
         _keep(context, clocks, 0)
 
 
 def _keep(context: Context, clocks: Clocks, newest_ms: int) -> None:
     uptime = context.clock.uptime()
     booted_ms = None if clocks.uptime_ms is None else clocks.machine_ms - clocks.uptime_ms
-    context.ledger.leases.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)
+    context.ledger.leases.keep_clock_reading(uptime.boot if uptime else None, booted_ms, newest_ms)

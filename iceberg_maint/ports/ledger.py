@@ -18,7 +18,7 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.batch_trials import CommitTrial
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.removal.clock_skew import ClockMark
+from iceberg_maint.core.removal.clock_skew import ClockReading
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import (
     Attempt,
@@ -74,10 +74,10 @@ class Leases(Protocol):
         """Returns the time of the last heartbeat of each run that has not ended, in ms by the database's
         clock."""
 
-    def clock_mark(self, boot: str | None) -> ClockMark:
+    def clock_reading(self, boot: str | None) -> ClockReading:
         """Returns the stored readings of clocks, of this boot and of all machines."""
 
-    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+    def keep_clock_reading(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
         """Stores a reading of clocks that agreed: when the machine booted by its clock, and the
         database's time."""
 

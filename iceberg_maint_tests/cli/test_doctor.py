@@ -274,7 +274,7 @@ def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> No
 
 
 def test_clock_that_moved_backwards_fails_until_a_person_accepts_it(lake: Lake) -> None:
-    lake.context.ledger.leases.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
+    lake.context.ledger.leases.keep_clock_reading(None, None, NOW_MS + 30 * 86_400_000)
     status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
     assert (status, "the ledger holds a time 2592000 s later" in told) == ("failed", True)
     assert checks(lake, "--no-spark", "--accept-clock")["clock"] == (

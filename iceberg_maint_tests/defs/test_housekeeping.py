@@ -397,7 +397,7 @@ def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
     world.ledger.health.put(world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files))
     operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
     assert read_due_work(world.context, [T])[T].allowed == operations
-    world.ledger.leases.keep_clock_mark(None, None, world.clock.ms + 301_000)
+    world.ledger.leases.keep_clock_reading(None, None, world.clock.ms + 301_000)
     assert read_due_work(world.context, [T])[T].allowed == (Operation.REWRITE_MANIFESTS,)
 
 

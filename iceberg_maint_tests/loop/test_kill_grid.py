@@ -28,7 +28,7 @@ from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Proces
 pytestmark = [pytest.mark.slow, pytest.mark.drawn(20)]
 
 HARMLESS = {
-    "clock_mark",
+    "clock_reading",
     "has_unrecorded_runs",
     "history",
     "holds",

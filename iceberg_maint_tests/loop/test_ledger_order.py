@@ -13,7 +13,7 @@ START = ["pause_note", "commit_trials", "fleet_rewrites", "start_attempt", "unco
 COMMIT = ["record_intent", "installation", "record_try", "holds", "swap", "finish_attempt"]
 MEASURE = ["installation", "put"]
 SETTLE = ["installation", "open_attempts", "unrecorded_runs"]
-RECORD = ["append", "now_ms", "clock_mark", "prune", "release"]
+RECORD = ["append", "now_ms", "clock_reading", "prune", "release"]
 NO_OPEN_WORK = ["histories", "open_attempts", "has_unrecorded_runs", "open_operations"]
 
 

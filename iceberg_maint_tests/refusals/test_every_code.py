@@ -66,7 +66,7 @@ MADE_REAL = {
     "ICM-142": "telemetry/test_receivers.py::test_client_that_is_not_installed_is_refused_with_the_command",
     "ICM-143": "cli/test_audit.py::test_edited_entry_is_named_and_exits_1",
     "ICM-144": "audit/test_log.py::test_required_log_that_cannot_be_written_refuses_the_run",
-    "ICM-151": "alerts/test_alert_pass.py::test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_other",
+    "ICM-151": "alerts/test_alert_cycle.py::test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_other",
     "ICM-153": "removal/test_unreliable_listing.py::test_page_that_names_itself_as_the_next_one_ends_with_a_code",
     "ICM-154": "catalog/test_remote_signing.py::test_table_without_credentials_is_refused_before_a_file_is_read",
     "ICM-155": "security/test_approved_locations.py::test_store_reaches_nothing_outside",

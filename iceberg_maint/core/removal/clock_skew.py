@@ -29,7 +29,7 @@ class Uptime:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockMark:
+class ClockReading:
     """The earlier readings in the ledger, from clocks that agreed. `newest_ms` is the newest reading of
     the database's clock. `booted_ms` is the start of this machine's present boot by its own clock at its
     last reading, None if there is no reading of this boot."""
@@ -46,7 +46,7 @@ class Clocks:
 
     machine_ms: int
     ledger_ms: int
-    mark: ClockMark = ClockMark()
+    earlier: ClockReading = ClockReading()
     uptime_ms: int | None = None
     store_ms: int | None = None
     updated_ms: int | None = None
@@ -80,11 +80,11 @@ def _contradictions(clocks: Clocks) -> Iterator[str]:
     if clocks.updated_ms is not None and clocks.updated_ms - clocks.earliest_ms > MAX_SKEW_MS:
         ahead = _seconds(clocks.updated_ms - clocks.earliest_ms)
         yield f"the table's last-updated-ms is {ahead} ahead of the clocks"
-    if clocks.mark.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:
-        back = _seconds(clocks.mark.newest_ms - clocks.earliest_ms)
+    if clocks.earlier.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:
+        back = _seconds(clocks.earlier.newest_ms - clocks.earliest_ms)
         yield f"a clock moved backwards: the ledger holds a time {back} later"
-    if clocks.uptime_ms is not None and clocks.mark.booted_ms is not None:
-        moved_ms = clocks.machine_ms - clocks.uptime_ms - clocks.mark.booted_ms
+    if clocks.uptime_ms is not None and clocks.earlier.booted_ms is not None:
+        moved_ms = clocks.machine_ms - clocks.uptime_ms - clocks.earlier.booted_ms
         if abs(moved_ms) > MAX_SKEW_MS:
             where = "forwards" if moved_ms > 0 else "backwards"
             yield f"the clock of this machine was set {where} by {_seconds(abs(moved_ms))} while it ran"
@@ -101,7 +101,7 @@ def _times(clocks: Clocks) -> str:
         "ledger": clocks.ledger_ms,
         "store": clocks.store_ms,
         "last-updated-ms": clocks.updated_ms,
-        "newest time in the ledger": clocks.mark.newest_ms or None,
+        "newest time in the ledger": clocks.earlier.newest_ms or None,
     }
     return ", ".join(f"{name} {_moment(ms)}" for name, ms in times.items() if ms is not None)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockMark, Clocks, clock_skew_text
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockReading, Clocks, clock_skew_text
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
-EQUAL = Clocks(NOW, NOW, ClockMark(NOW - DAY, NOW - 5000), 5000, NOW, NOW)
+EQUAL = Clocks(NOW, NOW, ClockReading(NOW - DAY, NOW - 5000), 5000, NOW, NOW)
 
 
 def test_clocks_that_are_equal_agree() -> None:
@@ -49,7 +49,7 @@ def test_table_updated_in_the_future_disagrees_and_an_idle_one_does_not(
 def test_time_in_the_ledger_after_now_shows_a_clock_that_moved_backwards(
     newest_ms: int, agrees: bool
 ) -> None:
-    told = clock_skew_text(replace(EQUAL, mark=ClockMark(newest_ms)))
+    told = clock_skew_text(replace(EQUAL, earlier=ClockReading(newest_ms)))
     assert (told is None) is agrees
     assert agrees or str(told).startswith("a clock moved backwards: the ledger holds a time 300 s later.")
 
@@ -57,7 +57,7 @@ def test_time_in_the_ledger_after_now_shows_a_clock_that_moved_backwards(
 @pytest.mark.parametrize(("days", "where"), [(30, "forwards"), (-30, "backwards")])
 def test_clocks_of_one_machine_that_all_jump_disagree_with_its_uptime(days: int, where: str) -> None:
     at = NOW + days * DAY
-    jumped = Clocks(at, at, ClockMark(0, NOW - 5000), 6000, at, None)
+    jumped = Clocks(at, at, ClockReading(0, NOW - 5000), 6000, at, None)
     assert str(clock_skew_text(jumped)).startswith(
         f"the clock of this machine was set {where} by {30 * 86_400 + (-1 if days > 0 else 1)} s while it ran."
     )

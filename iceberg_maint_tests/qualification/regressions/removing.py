@@ -249,7 +249,7 @@ REMOVING = (
         "The ledger stores the newest time. Nothing is removed until the clocks reach that time again",
         off(
             "core/removal/clock_skew.py",
-            "    if clocks.mark.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:\n",
+            "    if clocks.earlier.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:\n",
             "    if False:\n",
             "loop/test_clocks.py::test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted",
         ),
@@ -264,7 +264,7 @@ REMOVING = (
             "ledger/leases.py",
             "clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)",
             "clock.c.newest_ms < newest_ms - _KEPT_MS",
-            "ledger/test_clock_marks.py::"
+            "ledger/test_clock_readings.py::"
             "test_boot_that_was_kept_without_a_reading_stays_when_another_machine_forgets",
         ),
     ),
@@ -1099,7 +1099,7 @@ REMOVING = (
             "loop/maintain.py",
             "    cache.forget()\n",
             "",
-            "loop/test_outlook.py::test_operation_after_work_is_assessed_again",
+            "loop/test_assessment.py::test_operation_after_work_is_assessed_again",
         ),
     ),
     Regression(

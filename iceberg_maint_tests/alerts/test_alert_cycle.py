@@ -1,4 +1,4 @@
-"""Passes over a fleet of one table: real messages on loopback, the real ledger in memory."""
+"""Cycles over a fleet of one table: real messages on loopback, the real ledger in memory."""
 
 from __future__ import annotations
 

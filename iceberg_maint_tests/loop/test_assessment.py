@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.loop import assess as outlook_module
+from iceberg_maint.loop import assess as assess_module
 from iceberg_maint.loop.assess import Assessment, assess
 from iceberg_maint_tests.support.loop.housekeeping import HousekeepingWorld
 from iceberg_maint_tests.support.loop.world import Killed, Process, World
@@ -24,7 +24,7 @@ def assessed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Operation, ...]]:
         calls.append(tuple(operations))
         return assess(table, context, operations, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(outlook_module, "assess", note)
+    monkeypatch.setattr(assess_module, "assess", note)
     return calls
 
 
