@@ -10,7 +10,7 @@ import yaml
 from iceberg_maint_tests.conftest import PROJECT
 
 DEPLOY = PROJECT / "deploy"
-MANIFESTS = ("rbac.yaml", "secrets.yaml", "network-policy.yaml", "executor-pod.yaml")
+MANIFESTS = ("rbac.yaml", "secrets.yaml", "network-policy.yaml", "executor-pod.yaml", "cronjob.yaml")
 HELM_VALUES = DEPLOY / "kubernetes" / "helm-values.yaml"
 COMPOSE = DEPLOY / "compose" / "docker-compose.yml"
 

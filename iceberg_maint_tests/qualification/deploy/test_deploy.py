@@ -13,6 +13,7 @@ import yaml
 from dagster._config import validate_config
 from dagster._core.instance.config import dagster_instance_config_schema
 
+from iceberg_maint.cli.run import run as run_command
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.names import INSTANCE, home_file
 from iceberg_maint.engines.spark.session.settings import spark_conf
@@ -178,6 +179,29 @@ def test_helm_values_name_objects_that_the_manifests_make() -> None:
     mounted = {f"{m['mountPath']}/{f}" for m in launcher["volumeMounts"] for f in config_map["files"]}
     assert executor["spark.kubernetes.executor.podTemplateFile"] in mounted
     assert [f for f in config_map["files"] if not (DEPLOY / "kubernetes" / f).exists()] == []
+
+
+def test_cron_job_has_every_share_once_in_pods_like_those_of_runs() -> None:
+    job = document(DEPLOY / "kubernetes" / "cronjob.yaml")["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    shares = [
+        word.replace("$(JOB_COMPLETION_INDEX)", str(index))
+        for index in range(job["completions"])
+        for word in container["command"]
+        if "JOB_COMPLETION_INDEX" in word
+    ]
+    assert shares == ["0/4", "1/4", "2/4", "3/4"]
+    assert set(container["command"]) & {p for o in run_command.params for p in o.opts} == {
+        "--shard",
+        "--max-seconds",
+    }
+    launcher = document(HELM_VALUES)["runLauncher"]["config"]["k8sRunLauncher"]
+    environment = launcher["runK8sConfig"]["containerConfig"]["env"]
+    names = {e["name"] for e in container["env"]}
+    assert names == {e["name"] for e in environment if e["name"] != "ICEBERG_MAINT_DAGSTER_URL"}
+    assert pod["serviceAccountName"] == launcher["runK8sConfig"]["podSpecConfig"]["service_account_name"]
+    assert container["volumeMounts"] == launcher["volumeMounts"]
 
 
 def test_helm_values_free_the_table_of_a_crashed_run() -> None:
