@@ -77,6 +77,13 @@ class Daemon:
             self._process.wait()
         return len(found)
 
+    def suspend(self, *victims: Victim) -> list[psutil.Process]:
+        """Stops all processes of these kinds with SIGSTOP; returns them."""
+        found = [process for victim in victims for process in self._found(victim)]
+        for process in found:
+            process.suspend()
+        return found
+
     def _found(self, victim: Victim) -> list[psutil.Process]:
         return [p for p, kind in self._processes() if victim in (kind, Victim.ALL)]
 
