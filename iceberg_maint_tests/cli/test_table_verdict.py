@@ -260,6 +260,14 @@ def test_run_with_a_refused_orphan_pass_exits_3_and_says_the_code(lake: Lake) ->
     assert (row["status"], row["failure"]["code"]) == ("blocked", "ICM-111")
 
 
+def test_run_refused_for_clocks_says_so_once(lake: Lake) -> None:
+    error = RefusedError("ICM-115", "the clocks are 400 s apart.", "correct the wrong clock by NTP.")
+    lake.orphans.work = replace(NOTHING_FOUND, stopped=error)
+    result = lake("run", "lake.db.healthy")
+    assert (result.exit_code, result.stderr.count("ICM-115")) == (3, 1)
+    assert "ICM-115 the clocks are 400 s apart. Fix: correct the wrong clock by NTP." in result.stderr
+
+
 def test_run_that_an_error_ends_does_not_call_its_table_healthy(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
