@@ -137,9 +137,9 @@ def add_exit_codes(context: Context, result: TableResult, session: Session) -> N
             if outcome.reason not in reported:
                 # A run that lost its lease says which. Perhaps no other run has it now.
                 lost = outcome.message if outcome.reason is Reason.LEASE_HELD else ""
-                verdict = result.verdict
+                said = result.verdict
                 # A fault with this code is said with its own message.
-                if lost or verdict is None or verdict.is_quarantined or verdict.code != refused.code:
+                if lost or said is None or said.is_quarantined or said.code != refused.code:
                     session.say_of(result.table, lost or refused)
             reported.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
