@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "ICM-182": "a rewrite would write what a reader of the policy does not read",
     "ICM-183": "a partition whose path is longer than the store takes",
     "ICM-184": "a Python environment cannot maintain tables, or its reports do not arrive",
+    "ICM-185": "a commit that claims to change no row lost rows or brought rows back",
 }
 
 LOST_FILE_FIX = (

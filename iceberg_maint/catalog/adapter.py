@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
 from iceberg_maint.catalog.listing import make_listing
+from iceberg_maint.catalog.manifests.entries import read_entries
 from iceberg_maint.catalog.manifests.live_columns import read_columns
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files
 from iceberg_maint.catalog.manifests.measure import measure
@@ -27,10 +28,11 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.catalog.rights import missing_right_to_read, missing_rights_to_write, refreshed
 from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
+from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import cut_path
-from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, Manifest, Snapshot, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import (
     GovernedTableError,
@@ -151,6 +153,14 @@ class PyIcebergCatalog:
         """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
         with _consistent(state.table):
             return measure(state, read_columns(self.io_of(state.table), state, self._memo), policy)
+
+    def manifests(self, state: TableState, snapshot: Snapshot) -> Sequence[Manifest]:
+        """Returns the manifests of a retained snapshot. Raises UnreadableTableError ICM-101."""
+        return read_manifest_list(self.io_of(state.table), check_manifest_list(state.table, snapshot))
+
+    def live_entries(self, state: TableState, manifest: Manifest) -> Sequence[LiveEntry]:
+        """Returns the whole live entries of a manifest. Raises UnreadableTableError ICM-101."""
+        return read_entries(self.io_of(state.table), manifest)
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.

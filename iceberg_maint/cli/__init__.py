@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "Show the records of maintenance."),
     "proof": ("proof", "Print the proof certificate of a run."),
     "reconcile": ("history", "Settle attempts whose process ended without a report."),
-    "verify": ("proof", "Prove a maintenance commit again from its files."),
+    "attest": ("attest", "Prove that maintenance commits of any tool kept every row."),
     "orphans": ("orphans", "Find orphan files, move them to the trash, restore or delete them."),
     "readers": ("readers", "Register readers of a table's changes; expiry waits for them."),
     "pause": ("pause", "Pause maintenance of a table or of the fleet."),

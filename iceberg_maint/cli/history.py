@@ -158,9 +158,9 @@ def _draw_batch(console: Console, batch: CertifiedBatch) -> None:
         _line(console, "snapshot", f"{outcome.snapshot_before} → {outcome.snapshot_after}")
     if outcome.message and outcome.message not in gate_text(batch):
         _line(console, "message", outcome.message)
-    if batch.verify is not None:
+    if batch.attest is not None:
         write(console, "  [dim]prove it again:[/]")
-        write(console, f"    {escape(batch.verify)}", "      ")
+        write(console, f"    {escape(batch.attest)}", "      ")
 
 
 def _line(console: Console, title: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint.ledger.attempts import SqlWork
+from iceberg_maint.ledger.attestations import SqlAttestations
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
 from iceberg_maint.ledger.records import SqlRecords
@@ -26,5 +27,6 @@ def sql_ledger(url: str, *, read_only: bool = False) -> Ledger:
         SqlRecords(database),
         SqlHealth(database),
         SqlRegistry(database),
+        SqlAttestations(database),
         database.close,
     )

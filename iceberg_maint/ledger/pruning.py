@@ -23,6 +23,7 @@ from iceberg_maint.ledger.leases import in_force
 from iceberg_maint.ledger.schema import (
     attempt,
     attempt_try,
+    attestation,
     batch,
     cursor,
     db_now_ms,
@@ -142,7 +143,7 @@ def _of_open_work(conn: Connection, of_table: dict[str, str]) -> Iterator[str]:
 
 _OF_A_TABLE = (
     *(outcome, attempt, batch, record, recorded, cursor),
-    *(partition_history, partition_missing, health_day, reader),
+    *(partition_history, partition_missing, health_day, reader, attestation),
 )
 """Attempts come before the batches that they refer to."""
 

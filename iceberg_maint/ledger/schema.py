@@ -300,6 +300,15 @@ reader = Table(
     Column("seen_ms", BigInteger, nullable=False),
 )
 
+# How far the commits that claim to change no row are attested, with the verdicts that wait for a person.
+attestation = Table(
+    "icm_attestation",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("body", Text, nullable=False),
+    Column("judged_ms", BigInteger, nullable=False),
+)
+
 # Clock readings that agreed, by boot of the machine that read them: the boot time by the machine's clock,
 # which changes only if the clock is set, and the newest time of the database's clock.
 clock = Table(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
+from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
+from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, Manifest, Snapshot, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.machine.bounded_calls import CallLimits
 
@@ -64,6 +65,12 @@ class Catalog(Protocol):
         """Returns the health of the pinned snapshot. Raises UnreadableTableError if counts contradict the
         manifest list.
         """
+
+    def manifests(self, state: TableState, snapshot: Snapshot) -> Sequence[Manifest]:
+        """Returns the manifests of a retained snapshot. Raises UnreadableTableError ICM-101."""
+
+    def live_entries(self, state: TableState, manifest: Manifest) -> Sequence[LiveEntry]:
+        """Returns the whole live entries of a manifest. Raises UnreadableTableError ICM-101."""
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns live data and delete files of these partitions, and all global equality deletes."""

@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, Pa
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
+from iceberg_maint.core.outcomes.attestation import Attestation
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.record import Record, RunTrace, Settlement
 from iceberg_maint.core.outcomes.verification import Proof
@@ -350,6 +351,16 @@ class Registry(Protocol):
         no budget."""
 
 
+class Attestations(Protocol):
+    """How far the commits of each table that claim to change no row are attested."""
+
+    def get(self, table_uuid: str) -> Attestation | None:
+        """Returns the attestation of the table. None before the first verdict."""
+
+    def put(self, table_uuid: str, attested: Attestation) -> None:
+        """Stores the attestation in place of an earlier one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The parts of the ledger.
@@ -363,4 +374,5 @@ class Ledger:
     records: Records
     health: HealthStore
     registry: Registry
+    attestations: Attestations
     close: Callable[[], None]

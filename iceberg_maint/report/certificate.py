@@ -64,14 +64,14 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CertifiedBatch:
-    """One batch of the run. `verify` is the command that proves its commit again; None without a commit of
+    """One batch of the run. `attest` is the command that proves its commit again; None without a commit of
     rows or positions."""
 
     operation: Operation
     outcome: BatchOutcome
     subject: Subject
     gate: GateVerdict
-    verify: str | None
+    attest: str | None
 
     @property
     def is_committed(self) -> bool:
@@ -225,7 +225,7 @@ def certificate_document(proved: Certificate) -> Document:
                 "operation": b.operation.value,
                 "subject": b.subject.value,
                 "gate": b.gate.value,
-                "verify": b.verify,
+                "attest": b.attest,
                 **batch_document(b.outcome),
             }
             for b in proved.batches
@@ -259,7 +259,7 @@ def certificate_markdown(proved: Certificate) -> str:
             f"| {markdown_text(proof_text(b))} | {markdown_text(gate_text(b))} | {b.outcome.snapshot_after or '-'} |"
             for b in proved.batches
         ]
-    commands = [b.verify for b in proved.batches if b.verify is not None]
+    commands = [b.attest for b in proved.batches if b.attest is not None]
     if commands:
         lines += ["", "Prove it again:", "", "```", *commands, "```"]
     return "\n".join(lines)
@@ -321,8 +321,8 @@ def gate_text(batch: CertifiedBatch) -> str:
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:
     subject = _subject(operation)
     provable = subject in (Subject.ROWS, Subject.POSITIONS) and outcome.snapshot_after is not None
-    verify = command_line("verify", table, "--snapshot", str(outcome.snapshot_after)) if provable else None
-    return CertifiedBatch(operation, outcome, subject, _gate(outcome), verify)
+    attest = command_line("attest", table, "--snapshot", str(outcome.snapshot_after)) if provable else None
+    return CertifiedBatch(operation, outcome, subject, _gate(outcome), attest)
 
 
 def _subject(operation: Operation) -> Subject:

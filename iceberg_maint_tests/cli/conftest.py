@@ -105,7 +105,13 @@ class SwapEngine:
             "list",
         )
         added = [
-            replace(data_file("x", "x"), path=f.path, partition=g.partition, size_bytes=f.size_bytes)
+            replace(
+                data_file("x", "x"),
+                path=f.path,
+                partition=g.partition,
+                size_bytes=f.size_bytes,
+                record_count=sum(source.record_count for source in g.files),
+            )
             for f, g in zip(written.files, batch.groups, strict=True)
         ]
         kept = [f for f in table.live_files if f.path not in batch.paths()]

@@ -237,10 +237,10 @@ def test_proof_of_a_run_and_of_a_table_is_the_same_certificate(lake: Lake) -> No
     ]
     (batch,) = of_run[0]["batches"]
     assert (batch["gate"], batch["subject"]) == ("PASSED", "rows")
-    assert batch["verify"] == f"iceberg-maint verify lake.db.sick --snapshot {batch['snapshot_after']}"
+    assert batch["attest"] == f"iceberg-maint attest lake.db.sick --snapshot {batch['snapshot_after']}"
     text = lake("proof", "db.sick").stdout
     assert "lake.db.sick: PROVED. 1 commit proved: 10 rows in = 10 rows out + 0 deleted." in text
-    assert "  prove it again:\n    iceberg-maint verify lake.db.sick --snapshot" in text
+    assert "  prove it again:\n    iceberg-maint attest lake.db.sick --snapshot" in text
     assert lake("proof", run_id, "--markdown").stdout.startswith("**PROVED**: 1 commit proved")
 
 

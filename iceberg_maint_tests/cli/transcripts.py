@@ -45,7 +45,7 @@ _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Read every detail", ("why db.customers --all",)),
     ("Maintain", ("run db.orders", "why db.orders", "run db.customers", "tables")),
     ("Read what was done", ("history", "history db.orders", "report")),
-    ("Prove", ("proof db.orders", "verify db.orders")),
+    ("Prove", ("proof db.orders", "attest db.orders")),
     (
         "Stop and continue",
         (

@@ -6,6 +6,13 @@ CREATE TABLE icm_alert (
   PRIMARY KEY (incident_id)
 )
 
+CREATE TABLE icm_attestation (
+  table_uuid VARCHAR(64) NOT NULL,
+  body TEXT NOT NULL,
+  judged_ms BIGINT NOT NULL,
+  PRIMARY KEY (table_uuid)
+)
+
 CREATE TABLE icm_batch (
   batch_id VARCHAR(64) NOT NULL,
   table_uuid VARCHAR(64) NOT NULL,

@@ -92,6 +92,7 @@ MADE_REAL = {
     "ICM-182": "spark/rewrite/test_parquet_properties.py::test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused",
     "ICM-183": "spark/test_long_paths.py::test_partition_whose_path_is_too_long_is_unsupported_alone",
     "ICM-184": "cli/test_program.py::test_environment_without_the_extra_is_refused_with_what_to_install",
+    "ICM-185": "cli/test_attest.py::test_attest_of_different_rows_exits_1_with_rows_and_roll_back_until_accepted",
 }
 
 

@@ -100,9 +100,9 @@ def test_rows_and_fingerprints_of_two_commits_are_added() -> None:
         "5 rows in = 5 out + 0 deleted; full equal; written by native",
     ]
     assert [gate_text(b) for b in proved.batches] == ["passed", "passed at try 2"]
-    assert [b.verify for b in proved.batches] == [
-        "iceberg-maint verify lake.db.t --snapshot 2",
-        "iceberg-maint verify lake.db.t --snapshot 3",
+    assert [b.attest for b in proved.batches] == [
+        "iceberg-maint attest lake.db.t --snapshot 2",
+        "iceberg-maint attest lake.db.t --snapshot 3",
     ]
 
 
@@ -175,7 +175,7 @@ def test_orphan_pass_commits_nothing_and_has_no_command() -> None:
     proved = certificate([record(swept, operation=Operation.REMOVE_ORPHAN_FILES)])
     assert proved.status is CertificateStatus.NO_COMMIT
     assert gate_text(proved.batches[0]) == "not asked: moves files, commits nothing"
-    assert proved.batches[0].verify is None
+    assert proved.batches[0].attest is None
     assert proved.sentence() == "Nothing was committed."
 
 
@@ -214,7 +214,7 @@ def test_document_has_every_batch_with_gate_and_command() -> None:
     assert (document["status"], document["rows_in"], document["rows_deleted"]) == ("PROVED", 10, 3)
     (batch,) = document["batches"]
     assert (batch["gate"], batch["subject"], batch["snapshot_after"]) == ("PASSED", "rows", 2)
-    assert batch["verify"] == "iceberg-maint verify lake.db.t --snapshot 2"
+    assert batch["attest"] == "iceberg-maint attest lake.db.t --snapshot 2"
 
 
 def test_markdown_states_result_origin_snapshots_and_commands() -> None:
@@ -227,11 +227,11 @@ def test_markdown_states_result_origin_snapshots_and_commands() -> None:
         "| `b1` | rewrite_data_files | day=1 | 10 rows in = 7 out + 3 deleted; full equal; written by native "
         "| passed | 2 |" in text
     )
-    assert text.endswith("Prove it again:\n\n```\niceberg-maint verify lake.db.t --snapshot 2\n```")
+    assert text.endswith("Prove it again:\n\n```\niceberg-maint attest lake.db.t --snapshot 2\n```")
 
 
 def test_markdown_of_a_hostile_table_has_no_markup_of_its_name() -> None:
     name = "lake.db.`<b>x</b>`; $(touch pwned)"
     text = certificate_markdown(certificate([record(REWRITTEN, failed(Reason.ERROR, "<b>|"), table=name)]))
     assert "on lake.db.\\`\\<b\\>x\\</b\\>\\`; $(touch pwned), started by" in text
-    assert f"\niceberg-maint verify '{name}' --snapshot 2\n" in text
+    assert f"\niceberg-maint attest '{name}' --snapshot 2\n" in text

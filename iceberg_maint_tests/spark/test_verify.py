@@ -36,7 +36,7 @@ def test_verify_commit_of_the_engine_is_proved_with_its_stored_fingerprint(lake:
     name = lake.table([A, B], [C], [D], version=version)
     lake.rewrite(name, 2)
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert found.before is not None
     assert found.after is not None
     assert (found.before.data_files, found.after.data_files) == (2, 1)
@@ -51,7 +51,7 @@ def test_verify_applies_the_deletes_of_the_parent(lake: Lake, version: int) -> N
     lake.writers.sql(f"delete from {name} where id = 2")
     lake.rewrite(name)
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert found.before is not None
     assert found.after is not None
     assert (found.before.delete_files, found.after.delete_files) == (1, 0)
@@ -65,7 +65,7 @@ def test_verify_of_deletes_newer_than_the_plan_is_proved_without_the_stored_fing
     lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
     assert rewrite.commit().status is CommitStatus.COMMITTED
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.NOT_COMPARABLE)
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.NOT_COMPARABLE)
     assert found.after is not None
     assert (found.after.delete_files, found.after.fingerprint.rows) == (1, 2)
 
@@ -79,7 +79,7 @@ def test_verify_of_other_rows_is_different(lake: Lake, rows: list[Row]) -> None:
     name = lake.table([A, B], [C], [D])
     assert lake.by_hand(name, rows, 2).commit().status is CommitStatus.COMMITTED
     found = lake.verify(name)
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
     assert found.before is not None
     assert found.after is not None
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (3, len(rows))
@@ -102,7 +102,7 @@ def test_verify_of_one_value_changed_on_v3_is_different(
     monkeypatch.setattr(bin_pack, "_rows", spoiled)
     lake.rewrite(name, 2, proved=False)
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
+    assert (found.status, found.stored) == (VerificationStatus.RED, StoredProof.DIFFERENT)
     assert found.before is not None
     assert found.after is not None
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (3, 3)
@@ -116,7 +116,7 @@ def test_verify_of_rows_brought_back_is_different(lake: Lake) -> None:
     delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
     commit_dropping(lake, rewrite, delete)
     found = lake.verify(name)
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
     assert found.before is not None
     assert found.after is not None
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (2, 3)
@@ -128,7 +128,7 @@ def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_differe
     rewrite = lake.by_hand(name, [A, B], 2)
     commit_dropping(lake, rewrite, delete)
     found = lake.verify(name)
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
     assert found.before is not None
     assert found.after is not None
     assert (found.before.data_files, found.after.data_files) == (3, 2)
@@ -142,7 +142,7 @@ def test_verify_of_a_fingerprint_that_was_not_these_rows_is_different(lake: Lake
     assert isinstance(commit, MaintenanceCommit)
     assert commit.stored is not None
     found = lake.verifier.verify(replace(commit, stored=commit.stored + commit.stored))
-    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
+    assert (found.status, found.stored) == (VerificationStatus.RED, StoredProof.DIFFERENT)
 
 
 @pytest.mark.variant
@@ -151,7 +151,7 @@ def test_verify_after_the_schema_changed_is_proved_without_the_stored_fingerprin
     lake.rewrite(name)
     lake.writers.sql(f"alter table {name} add column w int")
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.NOT_COMPARABLE)
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.NOT_COMPARABLE)
 
 
 @pytest.mark.parametrize("gone", ["source", "output", "delete", "manifest list"])

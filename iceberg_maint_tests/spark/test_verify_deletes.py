@@ -62,7 +62,7 @@ def sick(request: pytest.FixtureRequest, lake: Lake) -> Sick:
 def test_verify_of_a_right_conversion_is_proved_by_the_positions_it_stored(sick: Sick) -> None:
     before = sick.lake.writers.rows(sick.name)
     found = sick.convert(sick.right)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert found.compared is Compared.DELETED_POSITIONS
     assert found.before is not None
     assert found.after is not None
@@ -76,7 +76,7 @@ def test_verify_of_a_right_conversion_is_proved_by_the_positions_it_stored(sick:
 def test_verify_of_a_lost_position_is_different_and_names_the_file(lake: Lake) -> None:
     sick = Sick(lake, 3)
     found = sick.convert({sick.first: [1]})
-    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.EQUAL)
+    assert (found.status, found.stored) == (VerificationStatus.RED, StoredProof.EQUAL)
     assert f"first in {sick.second}" in found.detail
     assert sick.lake.writers.rows(sick.name) == [(1, "a"), (3, "c"), (4, "d")]
 
@@ -85,20 +85,20 @@ def test_verify_of_a_lost_position_is_different_and_names_the_file(lake: Lake) -
 def test_verify_of_an_extra_position_is_different(lake: Lake) -> None:
     sick = Sick(lake, 2)
     found = sick.convert({sick.first: [0, 1], sick.second: [0]})
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
     assert f"first in {sick.first}" in found.detail
 
 
 @pytest.mark.variant
 def test_verify_of_as_many_but_other_positions_is_different(lake: Lake) -> None:
     sick = Sick(lake, 3)
-    assert sick.convert({sick.first: [0], sick.second: [0]}).status is VerificationStatus.DIFFERENT
+    assert sick.convert({sick.first: [0], sick.second: [0]}).status is VerificationStatus.RED
 
 
 def test_verify_of_positions_that_were_not_the_proved_ones_is_different(lake: Lake) -> None:
     sick = Sick(lake, 2)
     found = sick.convert(sick.right, stored={sick.first: [1], sick.second: [1]})
-    assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
+    assert (found.status, found.stored) == (VerificationStatus.RED, StoredProof.DIFFERENT)
 
 
 @pytest.mark.variant
@@ -110,7 +110,7 @@ def test_verify_applies_the_position_deletes_of_both_sides(sick: Sick) -> None:
     else:
         sick.lake.writers.sql(f"delete from {sick.name} where id = 4")
         found = sick.convert({sick.first: [1], sick.second: [0, 1]})
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert found.after is not None
     assert found.after.fingerprint.rows == 3
 
@@ -119,7 +119,7 @@ def test_verify_applies_the_position_deletes_of_both_sides(sick: Sick) -> None:
 def test_verify_of_a_vector_that_forgets_older_positions_is_different(lake: Lake) -> None:
     sick = Sick(lake, 3)
     lake.writers.sql(f"delete from {sick.name} where id = 4")
-    assert sick.convert(sick.right).status is VerificationStatus.DIFFERENT
+    assert sick.convert(sick.right).status is VerificationStatus.RED
 
 
 @pytest.mark.variant
@@ -135,7 +135,7 @@ def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_differe
     first = str(writers.files(writers.load(name))[0].location())
     lake.convert(name, {first: [0]}, (delete, other))
     found = lake.verify(name)
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
 
 
 def test_verify_of_dangling_deletes_dropped_is_proved(lake: Lake) -> None:
@@ -146,7 +146,7 @@ def test_verify_of_dangling_deletes_dropped_is_proved(lake: Lake) -> None:
     lake.writers.append(lake.writers.load(name), [A, B])
     lake.convert(name, {}, (delete,))
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert "readers of both snapshots read the same data files with the same deletes" in found.detail
 
 
@@ -156,7 +156,7 @@ def test_verify_of_a_conversion_that_found_nothing_is_proved(lake: Lake) -> None
     delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
     lake.convert(name, {}, (delete,))
     found = lake.verify(name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
 
 
 @pytest.mark.variant
@@ -165,7 +165,7 @@ def test_verify_of_a_conversion_after_the_schema_changed_is_proved(lake: Lake) -
     sick.lake.convert(sick.name, sick.right, (sick.delete,))
     sick.lake.writers.sql(f"alter table {sick.name} rename column id to key")
     found = sick.lake.verify(sick.name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
 
 
 @pytest.mark.parametrize(("gone", "version"), [("equality delete", 2), ("position delete", 3)])
@@ -190,7 +190,7 @@ def test_verify_of_the_engines_own_cleaning_is_proved_by_what_it_stored(
     batch = shop.cleaning(sick.name, operation)
     assert shop.commit(batch, shop.engine.write(batch, Policy())).status is CommitStatus.COMMITTED
     found = lake.verify(sick.name)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     positions = operation is Operation.CONVERT_EQUALITY_DELETES
     assert found.compared is (Compared.DELETED_POSITIONS if positions else Compared.ROWS)
 
@@ -206,7 +206,7 @@ def too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_verify_of_a_conversion_of_many_deletes_returns_the_same(sick: Sick) -> None:
     sick.lake.writers.append(sick.load(), [B])
     found = sick.convert(sick.right)
-    assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
+    assert (found.status, found.stored) == (VerificationStatus.ATTESTED, StoredProof.EQUAL), found.detail
     assert found.before is not None
     assert (found.before.data_files, found.before.delete_files, found.before.fingerprint.rows) == (2, 1, 2)
 
@@ -216,7 +216,7 @@ def test_verify_of_a_lost_position_of_many_deletes_is_different(lake: Lake) -> N
     sick = Sick(lake, 2)
     lake.writers.delete_at(sick.load(), {sick.second: [1]})
     found = sick.convert({sick.first: [1]})
-    assert found.status is VerificationStatus.DIFFERENT
+    assert found.status is VerificationStatus.RED
     assert f"first in {sick.second}" in found.detail
 
 
@@ -231,15 +231,13 @@ def test_verify_after_a_key_column_was_dropped(
     lake.writers.sql(f"alter table {sick.name} drop column id")
     found = lake.verify(sick.name)
     by_reader = limit and not IS_SPARK_3
-    expected = VerificationStatus.PROVED if by_reader else VerificationStatus.UNPROVABLE
+    expected = VerificationStatus.ATTESTED if by_reader else VerificationStatus.UNPROVABLE
     assert found.status is expected, found.detail
 
 
 @pytest.mark.variant
 @pytest.mark.usefixtures("too_many")
-@pytest.mark.parametrize(
-    ("rows", "status"), [([A, D], "PROVED"), ([A, C, D], "DIFFERENT"), ([A, B], "DIFFERENT")]
-)
+@pytest.mark.parametrize(("rows", "status"), [([A, D], "ATTESTED"), ([A, C, D], "RED"), ([A, B], "RED")])
 def test_verify_of_a_rewrite_under_many_deletes(lake: Lake, rows: list[Row], status: str) -> None:
     sick = Sick(lake, 2)
     commit_dropping(lake, lake.by_hand(sick.name, rows), sick.delete)

@@ -91,7 +91,7 @@ def writer_name(summary: Mapping[str, str], location: str) -> str:
     name is cut to a maximum length and control characters become spaces."""
     engine = summary.get("engine-name", "")
     if TOKEN_PROPERTY in summary:
-        name = f"iceberg_maint (installation {summary[INSTALLATION_PROPERTY]})"
+        name = f"iceberg_maint (installation {summary.get(INSTALLATION_PROPERTY, '?')})"
     elif _AMORO_PRODUCER in summary:
         name = "Apache Amoro"
     elif "trino_query_id" in summary:

@@ -1,4 +1,4 @@
-"""Verification: the evidence that the rows written are the rows read."""
+"""Verification: the evidence that the rows written are the rows read, of commits of this program and of others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from iceberg_maint.core.model.codec import from_data
+from iceberg_maint.core.model.other_writers import is_maintenance, writer_name
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
     PROOF_PROPERTY,
     TOKEN_PROPERTY,
-    Snapshot,
     TableState,
 )
 
@@ -85,12 +85,18 @@ class Proof:
 
 
 class VerificationStatus(StrEnum):
-    """The result of verifying a snapshot."""
+    """The verdict on a snapshot that claims to change no row.
 
-    PROVED = "PROVED"
-    DIFFERENT = "DIFFERENT"
+    ATTESTED: every row is proved to be kept. CONSISTENT: its metadata does not contradict the claim, and its files were not
+    read. RED: rows were lost or brought back, or the commit changed what it must keep. UNPROVABLE: what a proof needs is
+    gone, cannot be read, or is more than the policy reads. NO_CLAIM: the snapshot does not claim to change no row.
+    """
+
+    ATTESTED = "ATTESTED"
+    CONSISTENT = "CONSISTENT"
+    RED = "RED"
     UNPROVABLE = "UNPROVABLE"
-    NOT_OURS = "NOT_OURS"
+    NO_CLAIM = "NO_CLAIM"
 
 
 class StoredProof(StrEnum):
@@ -111,15 +117,16 @@ class Compared(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceCommit:
-    """A snapshot of ours and its parent, both retained. `stored` is the fingerprint in its summary, None
-    if the commit compared footers only."""
+    """A snapshot that claims to change no row and its parent, both retained. `maintainer` made it. `batch_id` is that of
+    this program, else None. `stored` is the fingerprint in its summary, None if it has none."""
 
     table: str
     table_uuid: str
     snapshot_id: int
     parent_id: int
-    batch_id: str
+    batch_id: str | None
     stored: Fingerprint | None
+    maintainer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +141,34 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferentRow:
+    """A row that one snapshot shows `count` times more often than the other. `row` is its columns as JSON, `file` the data
+    file that has it. `is_lost`: the earlier snapshot shows it more often."""
+
+    row: str
+    file: str
+    count: int
+    is_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The numbers of rows that a commit lost, and that it brought back or doubled, with some of them."""
+
+    lost: int
+    gained: int
+    sample: tuple[DifferentRow, ...] = ()
+
+    def text(self) -> str:
+        """Both numbers as a clause."""
+        return f"{self.lost:,} rows lost, {self.gained:,} brought back or doubled"
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Both sides, read from the files. The stored fingerprint is compared with `added`, the contents of
     the commit's own files, or if that is None with the side after. `incomparable` says why it cannot be
-    compared, None if it can. `where` names the first data file that differs."""
+    compared, None if it can. `where` names the first data file that differs, `difference` the rows that differ."""
 
     before: Side
     after: Side
@@ -145,11 +176,13 @@ class Evidence:
     compared: Compared = Compared.ROWS
     added: Fingerprint | None = None
     where: str = ""
+    difference: Difference | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The verdict on one snapshot, with the evidence. `detail` is one sentence for people."""
+    """The verdict on one snapshot, with the evidence. `detail` is one sentence for people. `facts` of metadata contradict
+    the claim, `hazards` made a change of rows likely. `file_bytes` is the size of the files that a proof reads."""
 
     status: VerificationStatus
     table: str
@@ -161,51 +194,47 @@ class Verification:
     after: Side | None = None
     stored: StoredProof | None = None
     compared: Compared | None = None
+    maintainer: str = ""
+    difference: Difference | None = None
+    facts: tuple[str, ...] = ()
+    hazards: tuple[str, ...] = ()
+    file_bytes: int = 0
 
 
-def find_commit(state: TableState, snapshot_id: int | None) -> MaintenanceCommit | Verification:
-    """Returns the commit to verify: this snapshot, or by default the newest ancestor of the head that
-    carries our token. Returns a verdict if there is none, or if its parent is not retained."""
+def find_commit(state: TableState, snapshot_id: int) -> MaintenanceCommit | Verification:
+    """Returns the commit of this retained snapshot. Returns a verdict if there is none, if it claims nothing, or if its
+    parent is not retained."""
     table = str(state.table)
-    if snapshot_id is None:
-        snapshot = next((s for s in state.ancestors() if TOKEN_PROPERTY in s.summary), None)
-        if snapshot is None:
-            return Verification(
-                VerificationStatus.NOT_OURS, table, None, "no retained snapshot carries our token"
-            )
-    else:
-        snapshot = state.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            return Verification(
-                VerificationStatus.UNPROVABLE,
-                table,
-                snapshot_id,
-                f"snapshot {snapshot_id} is not retained: it expired or never existed",
-            )
-    return _of_snapshot(state, snapshot)
-
-
-def _of_snapshot(state: TableState, snapshot: Snapshot) -> MaintenanceCommit | Verification:
-    table, number = str(state.table), snapshot.snapshot_id
-    if TOKEN_PROPERTY not in snapshot.summary:
+    snapshot = state.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        why = f"snapshot {snapshot_id} is not retained: it expired or never existed"
+        return Verification(VerificationStatus.UNPROVABLE, table, snapshot_id, why)
+    maintainer = writer_name(snapshot.summary, state.location)
+    if not is_maintenance(snapshot):
         return Verification(
-            VerificationStatus.NOT_OURS, table, number, f"snapshot {number} does not carry our token"
+            VerificationStatus.NO_CLAIM,
+            table,
+            snapshot_id,
+            f"snapshot {snapshot_id} ({snapshot.operation or 'no operation'}) does not claim to change no row",
+            snapshot.parent_id,
+            maintainer=maintainer,
         )
-    batch = snapshot.summary.get(BATCH_PROPERTY, "")
+    batch = snapshot.summary.get(BATCH_PROPERTY) if TOKEN_PROPERTY in snapshot.summary else None
     parent = None if snapshot.parent_id is None else state.snapshot_by_id(snapshot.parent_id)
     if parent is None:
         return Verification(
             VerificationStatus.UNPROVABLE,
             table,
-            number,
-            f"snapshot {number} names no parent"
+            snapshot_id,
+            f"snapshot {snapshot_id} names no parent"
             if snapshot.parent_id is None
-            else f"parent {snapshot.parent_id} of snapshot {number} has been expired",
+            else f"parent {snapshot.parent_id} of snapshot {snapshot_id} has been expired",
             snapshot.parent_id,
             batch,
+            maintainer=maintainer,
         )
-    stored = _stored(snapshot.summary.get(PROOF_PROPERTY))
-    return MaintenanceCommit(table, state.uuid, number, parent.snapshot_id, batch, stored)
+    stored = _stored(snapshot.summary.get(PROOF_PROPERTY)) if TOKEN_PROPERTY in snapshot.summary else None
+    return MaintenanceCommit(table, state.uuid, snapshot_id, parent.snapshot_id, batch, stored, maintainer)
 
 
 def _stored(text: str | None) -> Fingerprint | None:
@@ -219,13 +248,15 @@ def _stored(text: str | None) -> Fingerprint | None:
 
 
 def judge_commit(commit: MaintenanceCommit, evidence: Evidence) -> Verification:
-    """Returns PROVED if both sides are equal and the commit's files still have the fingerprint of that
-    time, as far as it can be compared; else DIFFERENT."""
+    """Returns ATTESTED if both sides are equal and the commit's files still have the fingerprint of that
+    time, as far as it can be compared; else RED."""
     before, after = evidence.before.fingerprint, evidence.after.fingerprint
     stored, stored_detail = _judge_stored(commit, evidence)
     if before != after:
         place = f", first in {evidence.where}" if evidence.where else ""
         detail = f"{evidence.compared} before {before.text()} differ from those after {after.text()}{place}"
+        if evidence.difference is not None:
+            detail = f"{evidence.difference.text()}: {detail}"
     elif stored is StoredProof.DIFFERENT:
         detail = f"{after.text()} before and after, which is not the fingerprint that the commit proved"
     elif evidence.before.data_files == evidence.after.data_files == 0:
@@ -234,16 +265,18 @@ def judge_commit(commit: MaintenanceCommit, evidence: Evidence) -> Verification:
         detail = f"the same {after.rows:,} {evidence.compared} before and after"
     same = before == after and stored is not StoredProof.DIFFERENT
     return Verification(
-        VerificationStatus.PROVED if same else VerificationStatus.DIFFERENT,
+        VerificationStatus.ATTESTED if same else VerificationStatus.RED,
         commit.table,
         commit.snapshot_id,
-        f"{detail}; {stored_detail}",
+        detail if commit.batch_id is None else f"{detail}; {stored_detail}",
         commit.parent_id,
         commit.batch_id,
         evidence.before,
         evidence.after,
         stored,
         evidence.compared,
+        commit.maintainer,
+        evidence.difference,
     )
 
 
@@ -276,4 +309,5 @@ def unprovable(commit: MaintenanceCommit, why: str) -> Verification:
         why,
         commit.parent_id,
         commit.batch_id,
+        maintainer=commit.maintainer,
     )

@@ -10,6 +10,7 @@ from enum import StrEnum
 from iceberg_maint.core.policy.housekeeping import (
     GIBIBYTE,
     AlertsPolicy,
+    AttestPolicy,
     ExpireSnapshotsPolicy,
     HealthPolicy,
     RemoveOrphanFilesPolicy,
@@ -238,6 +239,7 @@ class Policy:
     foreign_maintainers: ForeignMaintainersPolicy = field(default_factory=ForeignMaintainersPolicy)
     write_audit_publish: WriteAuditPublishPolicy = field(default_factory=WriteAuditPublishPolicy)
     alerts: AlertsPolicy = field(default_factory=AlertsPolicy)
+    attest: AttestPolicy = field(default_factory=AttestPolicy)
 
 
 @dataclass(frozen=True, slots=True)

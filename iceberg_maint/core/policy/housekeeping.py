@@ -65,6 +65,32 @@ class AlertsPolicy:
     )
 
 
+class AttestLevel(StrEnum):
+    """What is read to attest commits that claim to change no row: nothing (`off`), `metadata`, or also `files` where
+    metadata cannot say."""
+
+    OFF = "off"
+    METADATA = "metadata"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class AttestPolicy:
+    """Section `attest`: the proof of commits that claim to change no row, of whatever tool."""
+
+    level: AttestLevel = key(
+        AttestLevel.METADATA,
+        "what Dagster's runs read to attest such commits: nothing, metadata, or also files where metadata cannot say; "
+        "an observation reads metadata only. The command `attest` reads files unless its --level says otherwise",
+    )
+    max_bytes: int = key(
+        10 * GIBIBYTE,
+        "bytes of manifests and files that one attestation of the table reads; the remaining commits wait for the next one, and a "
+        "commit with more is unprovable",
+        minimum=1,
+    )
+
+
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
 """A file younger than this is never treated as an orphan, whatever the policy says."""
 DELETE_AFTER_FLOOR_SECONDS = DAY_SECONDS

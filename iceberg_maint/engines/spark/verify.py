@@ -1,4 +1,4 @@
-"""Verifies a maintenance commit: compares the rows that readers see before and after it.
+"""Verifies a commit that claims to change no row: compares the rows that readers see before and after it.
 
 `scan` plans both snapshots, with deletes by the spec. A scan task that both sides have (the same file with the
 same deletes) gives the same rows. The other tasks are read on each side with their deletes applied, and
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -134,19 +134,28 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
     )
     before_side, after_side = next(sides), next(sides)
     added = _written_bytes(bridge, table, commit, before, tasks_after)
-    return Evidence(before_side, after_side, None if added else incomparable, added=added)
+    difference = None
+    if before_side.fingerprint != after_side.fingerprint:
+        difference = deleted_rows.different_rows(bridge, table_info, tasks_before, tasks_after)
+    return Evidence(
+        before_side, after_side, None if added else incomparable, added=added, difference=difference
+    )
 
 
 def _check_columns(bridge: Bridge, table: Table, commit: MaintenanceCommit) -> None:
     """Raises RefusedError ICM-134 if Spark cannot read a column of the table."""
-    types = uncommon_types(json.loads(table.schema_json))
-    if unread := unsupported_columns(types, row_types(bridge.spark.version)):
+    if unread := _unread_columns(bridge, table):
         raise RefusedError(
             "ICM-134",
             f"Spark does not read {column_list(unread)}, so it cannot compare the rows again. The proof of the run: "
             + command_line("proof", str(commit.table)),
             "rely on the proof of the run.",
         )
+
+
+def _unread_columns(bridge: Bridge, table: Table) -> Mapping[str, str]:
+    types = uncommon_types(json.loads(table.schema_json))
+    return unsupported_columns(types, row_types(bridge.spark.version))
 
 
 def _written_bytes(
@@ -178,12 +187,17 @@ def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -
     written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
     added = positions.read_back(bridge, table.java, written)
     paths = sorted(positions_before.keys() | positions_after.keys())
+    where = next((p for p in paths if positions_before.get(p) != positions_after.get(p)), "")
+    is_readable = not _unread_columns(bridge, table)
     return Evidence(
         Side(int(before.size()), len(deletes_before), positions.fingerprint(positions_before)),
         Side(int(after.size()), len(deletes_after), positions.fingerprint(positions_after)),
         compared=Compared.DELETED_POSITIONS,
         added=positions.fingerprint(added),
-        where=next((p for p in paths if positions_before.get(p) != positions_after.get(p)), ""),
+        where=where,
+        difference=deleted_rows.different_rows(bridge, table, before, after)
+        if where and is_readable
+        else None,
     )
 
 

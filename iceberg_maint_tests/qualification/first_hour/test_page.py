@@ -22,7 +22,7 @@ def test_page_has_every_stage_of_the_first_hour() -> None:
         "plan",
         "run",
         "proof",
-        "verify",
+        "attest",
         "release",
         "pause",
     ):

@@ -34,9 +34,9 @@ def is_offered(catalog: str, store: str) -> bool:
 
 NESSIE = {
     "tables": "format v2 in place of v3",
-    "verify": "UNPROVABLE",
-    # Observed, planned and rewritten; the step ends with `verify`.
-    "names": "spaces: UNPROVABLE; unicode: UNPROVABLE; quotes: UNPROVABLE",
+    "verify": "no parent snapshot",
+    # Observed, planned and rewritten; the step ends with `attest`.
+    "names": "spaces: no parent snapshot; unicode: no parent snapshot; quotes: no parent snapshot",
     "expiry": "gc_disabled",
     "fleet": "gc_disabled",
     "orphans": "ICM-110",

@@ -79,7 +79,7 @@ def verify(shop: Workshop, name: str) -> tuple[VerificationStatus, StoredProof |
     return found.status, found.stored, found.compared
 
 
-PROVED = (VerificationStatus.PROVED, StoredProof.EQUAL, Compared.DELETED_POSITIONS)
+PROVED = (VerificationStatus.ATTESTED, StoredProof.EQUAL, Compared.DELETED_POSITIONS)
 
 
 def test_many_position_deletes_become_one_per_data_file(shop: Workshop) -> None:
@@ -123,7 +123,7 @@ def test_partition_scoped_delete_whose_files_were_rewritten_goes_once_it_is_read
     _, written = merge(shop, name, force=False)
     assert written.files == ()
     assert health(shop, name).position_delete_files == 0
-    assert verify(shop, name)[0] is VerificationStatus.PROVED
+    assert verify(shop, name)[0] is VerificationStatus.ATTESTED
 
 
 @pytest.mark.variant

@@ -139,7 +139,7 @@ def main() -> None:
     for command in ("tables", "observe", "report", "history", "run"):
         shown[f"{command} after"] = screens(command)
     for name in names:
-        for command in ("why", "plan", "verify"):
+        for command in ("why", "plan", "attest"):
             shown[f"{command} {name}"] = screens(command, f"db.{name}")
     shown["last tables"] = screens("tables")
     shown["tick"] = sorted({str(r.table) for r in dagster.tick()})

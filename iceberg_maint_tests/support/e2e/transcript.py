@@ -54,7 +54,7 @@ def main() -> None:
         _show(folder, "iceberg-maint run db.events     # killed", [*killed, "files_written", "run-2"])
         print("The next run waits for the dead run's lease, settles what it left, and goes on:\n")
         _show(folder, "iceberg-maint run db.events", [*program, "run", "db.events", *with_config])
-        _show(folder, "iceberg-maint verify db.events", [*program, "verify", "db.events", *with_config])
+        _show(folder, "iceberg-maint attest db.events", [*program, "attest", "db.events", *with_config])
         same = rows_by_duckdb(folder, "db.events") == before
         print(
             f"DuckDB reads {sum(before.values())} rows before and after: {'equal' if same else 'DIFFERENT'}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.health.metrics import (
     SIZE_EDGES_BYTES,
     Measured,
@@ -19,7 +20,15 @@ from iceberg_maint.core.health.metrics import (
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Ref, Snapshot, TableState
+from iceberg_maint.core.model.table_state import (
+    ChangedFiles,
+    FileKind,
+    LiveFile,
+    Manifest,
+    Ref,
+    Snapshot,
+    TableState,
+)
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
 from iceberg_maint.machine.bounded_calls import CallLimits
@@ -89,6 +98,31 @@ class FakeCatalog:
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         table = self._table(state.table)
         return measure_files(replace(table, state=replace(table.state, order=state.order)), policy)
+
+    def manifests(self, state: TableState, snapshot: Snapshot) -> tuple[Manifest, ...]:
+        files = self._files.get((state.uuid, snapshot.snapshot_id))
+        if files is None:
+            raise UnreadableTableError("ICM-101", f"{state.table}: {snapshot.manifest_list} is missing.")
+        return tuple(
+            Manifest(
+                f"{state.uuid}/{snapshot.snapshot_id}/{spec_id}/{is_deletes}",
+                *(1, is_deletes, spec_id, snapshot.sequence_number, 0, snapshot.snapshot_id),
+                *(len(files), 0, 0, None, None),
+            )
+            for spec_id in state.specs
+            for is_deletes in (False, True)
+        )
+
+    def live_entries(self, state: TableState, manifest: Manifest) -> list[LiveEntry]:
+        return [
+            LiveEntry(
+                *(f.path, f.content_offset, f.kind, (f.partition,), f.data_sequence_number),
+                *(f.file_sequence_number, 0, f.first_row_id, f.record_count, f.size_bytes),
+                *(f.referenced_data_file, f.equality_ids or None, f.file_format.upper()),
+            )
+            for f in self._files[state.uuid, manifest.added_snapshot_id]
+            if (f.kind is not FileKind.DATA, f.spec_id) == (manifest.is_deletes, manifest.spec_id)
+        ]
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         return tuple(

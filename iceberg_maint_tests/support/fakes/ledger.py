@@ -14,7 +14,7 @@ def memory_ledger() -> Ledger:
     return sql_ledger("sqlite://")
 
 
-PARTS = ("leases", "work", "records", "health", "registry")
+PARTS = ("leases", "work", "records", "health", "registry", "attestations")
 
 
 def with_parts(ledger: Ledger, wrap: Callable[[Any], Any]) -> Ledger:

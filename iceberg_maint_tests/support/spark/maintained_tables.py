@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.other_writers import is_maintenance
 from iceberg_maint.core.model.table_state import PROOF_PROPERTY, TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Proof, Verification, find_commit
@@ -66,7 +67,10 @@ class Lake:
         assert self.engine.commit(batch, written, context).status is CommitStatus.COMMITTED
 
     def find(self, name: str, snapshot_id: int | None = None) -> MaintenanceCommit | Verification:
-        return find_commit(self.catalog.pin(TableId.parse(name)), snapshot_id)
+        state = self.catalog.pin(TableId.parse(name))
+        if snapshot_id is None:
+            snapshot_id = next(s.snapshot_id for s in state.ancestors() if is_maintenance(s))
+        return find_commit(state, snapshot_id)
 
     def by_hand(self, name: str, rows: Sequence[Row], files: int | None = None) -> Rewrite:
         """A rewrite of the first so many files that writes these rows, whatever was in the files."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.outcomes.verification import Fingerprint
+from iceberg_maint.core.outcomes.verification import Difference, DifferentRow, Fingerprint
 from iceberg_maint.core.planning.batch_memory import (
     DeclaredBytes,
     DoesNotFitError,
@@ -201,6 +202,55 @@ def visible_rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
         # One sum per Spark partition, because a sum over all rows of a commit may not fit 64 bits.
         parts = visible.groupBy(F.spark_partition_id()).agg(*measures).collect()
     return row_proof.total([row_proof.fingerprint_of(row.asDict()) for row in parts])
+
+
+SHOWN_ROWS = 10
+"""The most rows that a difference names, of each side."""
+
+
+def different_rows(bridge: Bridge, table: Table, before: Any, after: Any) -> Difference:
+    """The rows that readers of one list of tasks see more often than readers of the other, by the hashes of the
+    fingerprint. Raises what `visible_rows` raises."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    names = [f"hash{lane}" for lane in range(row_proof.LANES)]
+    with ExitStack() as stack:
+        frames = []
+        for tasks, side in ((before, 1), (after, -1)):
+            if tasks.isEmpty():
+                continue
+            frame, marked = stack.enter_context(_read(bridge, table, tasks))
+            if marked is not None:
+                frame = frame.join(marked.select("_file", "_pos"), ["_file", "_pos"], "left_anti")
+            columns = [quoted(c) for c in (*table.columns, *table.lineage)]
+            schema = frame.select(*columns).schema
+            hashes = [
+                row_proof.row_hash(schema, table.field_ids, lane).alias(n) for lane, n in enumerate(names)
+            ]
+            row = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("row")
+            frames.append(frame.select(*hashes, row, F.col("_file").alias("file"), F.lit(side).alias("side")))
+        if not frames:
+            return Difference(0, 0)
+        groups = reduce(DataFrame.unionByName, frames).groupBy(*names)
+        counts = groups.agg(
+            F.sum("side").alias("n"),
+            F.max("row").alias("row"),
+            F.max(F.when(F.col("side") == 1, F.col("file"))).alias("before"),
+            F.max(F.when(F.col("side") == -1, F.col("file"))).alias("after"),
+        )
+        different = counts.where("n != 0").persist()
+        try:
+            sums = [F.sum(F.greatest(F.col("n") * sign, F.lit(0))).alias(f"s{sign}") for sign in (1, -1)]
+            lost, gained = different.agg(*sums).collect()[0]
+            sample = tuple(
+                DifferentRow(r["row"], r["before"] if r["n"] > 0 else r["after"], abs(r["n"]), r["n"] > 0)
+                for of_side in ("n > 0", "n < 0")
+                for r in different.where(of_side).orderBy("row", "n").limit(SHOWN_ROWS).collect()
+            )
+        finally:
+            different.unpersist()
+    return Difference(lost or 0, gained or 0, sample)
 
 
 def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:

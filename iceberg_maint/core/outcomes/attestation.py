@@ -1,0 +1,78 @@
+"""How far the commits of a table that claim to change no row are attested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from iceberg_maint.core.model.other_writers import is_maintenance
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.outcomes.verification import Verification, VerificationStatus
+
+MOST_OPEN = 20
+"""The most verdicts that wait for a person and are kept, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVerdict:
+    """A RED or UNPROVABLE verdict of main that no person has accepted."""
+
+    snapshot_id: int
+    status: VerificationStatus
+    maintainer: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """How far the commits of a table's main are attested: all up to this snapshot have a verdict. `pending` commits after
+    it wait for a proof from files. `judged` counts the verdicts since the first, `open` are those that wait for a person."""
+
+    snapshot_id: int
+    sequence_number: int
+    judged: int = 0
+    pending: int = 0
+    open: tuple[OpenVerdict, ...] = ()
+
+    @property
+    def red(self) -> tuple[OpenVerdict, ...]:
+        """The open verdicts that rows were lost or brought back."""
+        return tuple(v for v in self.open if v.status is VerificationStatus.RED)
+
+    def at(self, snapshot: Snapshot) -> Attestation:
+        """Returns the attestation with the cursor at this snapshot."""
+        return replace(self, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number)
+
+    def with_verdict(self, verdict: Verification) -> Attestation:
+        """Returns the attestation with this verdict on a snapshot in place of an earlier one."""
+        assert verdict.snapshot_id is not None
+        at = replace(self.without(verdict.snapshot_id), judged=self.judged + 1)
+        if verdict.status not in (VerificationStatus.RED, VerificationStatus.UNPROVABLE):
+            return at
+        new = OpenVerdict(verdict.snapshot_id, verdict.status, verdict.maintainer, verdict.detail)
+        return replace(at, open=(*at.open, new)[-MOST_OPEN:])
+
+    def without(self, snapshot_id: int) -> Attestation:
+        """Returns the attestation without an open verdict on this snapshot."""
+        return replace(self, open=tuple(v for v in self.open if v.snapshot_id != snapshot_id))
+
+    def of_main(self, state: TableState) -> Attestation:
+        """Returns the attestation without verdicts on retained snapshots that main no longer has: they were rolled back."""
+        on_main = {s.snapshot_id for s in state.ancestors()}
+        gone = {s.snapshot_id for s in state.snapshots} - on_main
+        return replace(self, open=tuple(v for v in self.open if v.snapshot_id not in gone))
+
+
+def claims_since(state: TableState, attested: Attestation | None) -> tuple[Snapshot, ...]:
+    """Returns the snapshots of main that claim to change no row, oldest first: those after the cursor or, if main no
+    longer has its snapshot, those with a higher sequence number. Without a cursor, all whose parent is retained."""
+    retained = {s.snapshot_id for s in state.snapshots}
+    chain = state.ancestors()
+    if attested is None:
+        return tuple(s for s in reversed(chain) if is_maintenance(s) and s.parent_id in retained)
+    place = next((n for n, s in enumerate(chain) if s.snapshot_id == attested.snapshot_id), None)
+    later = chain[:place] if place is not None else chain
+    return tuple(
+        s
+        for s in reversed(later)
+        if is_maintenance(s) and (place is not None or s.sequence_number > attested.sequence_number)
+    )
