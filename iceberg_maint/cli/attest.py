@@ -68,8 +68,9 @@ def attest(
 
     context = session.context()
     table = context.catalogs.find(name)
+    state = context.catalogs.pin(table)
     if accept is not None:
-        at = loop.accept(table, accept, context)
+        at = loop.accept(state, accept, context)
         left = [v.snapshot_id for v in at.open]
         session.emit(
             {"table": str(table), "accepted": accept, "open": left}, lambda c: c.print(f"accepted {accept}")
@@ -77,10 +78,10 @@ def attest(
         return EXIT_DONE
     files = level == AttestLevel.FILES
     if snapshot_id is not None:
-        attested = loop.attest_snapshot(table, snapshot_id, context, loop.Extent(files, max_bytes))
+        attested = loop.attest_snapshot(state, snapshot_id, context, loop.Extent(files, max_bytes))
     else:
-        limit = max_bytes or context.policies.of(context.catalogs.pin(table)).attest.max_bytes
-        attested = loop.attest_table(table, context, loop.Extent(files, limit))
+        limit = max_bytes or context.policies.of(state).attest.max_bytes
+        attested = loop.attest_table(state, context, loop.Extent(files, limit))
     status = _worst(attested, of_table=snapshot_id is None)
     session.emit(
         lambda: _document(str(table), status, attested), lambda console: _draw(console, str(table), attested)

@@ -33,7 +33,8 @@ PARTITION_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_PAR
 """Names of the partitioned checks, which start automation."""
 QUARANTINE_CHECK = "quarantine"
 NO_PROGRESS_CHECK = "no_progress"
-TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK)
+ATTESTED_CHECK = "maintenance_attested"
+TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK, ATTESTED_CHECK)
 """Names of the unpartitioned checks, which inform a person."""
 HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_TABLES)
 """Names of the housekeeping asset's checks, which start automation."""

@@ -5,14 +5,14 @@ Nothing here writes to the table. What is read is bounded, and each verdict is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.commits.attestation import Judgement, MetadataVerdict, Side, judge_metadata
 from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.commits.verdict import judge_by_metadata, with_metadata
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import VERIFYING, WHOLE_TABLE, TableId, command_line
+from iceberg_maint.core.model.ids import VERIFYING, WHOLE_TABLE, command_line
 from iceberg_maint.core.model.table_state import Manifest, Snapshot, TableState
 from iceberg_maint.core.outcomes.attestation import Attestation, claims_since
 from iceberg_maint.core.outcomes.verification import (
@@ -22,23 +22,27 @@ from iceberg_maint.core.outcomes.verification import (
     find_commit,
     unprovable,
 )
+from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import Verifier
 
 _OF_THE_COMMIT = frozenset({"ICM-101", "ICM-124"})
 """Codes of a proof that fails by the files of one commit. Others fail every proof."""
+_MOST_COMMITS = 50
+"""Commits that an observation or a run of Dagster judges at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What an attestation reads: files too, or only metadata, and at most so many bytes (None: no limit). Without
+    """What an attestation reads: files too, or only metadata, at most so many bytes and commits (None: no limit). Without
     `ends_at_files` a commit that metadata leaves open is CONSISTENT or UNPROVABLE; with it, it waits for the next
     attestation that reads files."""
 
     files: bool
     max_bytes: int | None
     ends_at_files: bool = False
+    max_commits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +54,28 @@ class Attested:
     attestation: Attestation | None
 
 
-def attest_table(
-    table: TableId,
-    context: Context,
-    extent: Extent,
-    report: Callable[[Verification], None] = lambda _: None,
-) -> Attested:
-    """Judges the commits of main since the cursor, and stores each verdict. Calls `report` with each.
+def attest_table(state: TableState, context: Context, extent: Extent, *, history: bool = True) -> Attested:
+    """Judges the commits of main since the cursor, and stores each verdict. Without a cursor, all retained ones; without
+    `history` the newest one.
 
     Raises what the catalog and the verifier raise, but for files of one commit that are missing, damaged or too large.
     """
-    state = context.catalogs.pin(table)
     stored = context.ledger.attestations.get(state.uuid)
-    claims = claims_since(state, stored)
     head = state.snapshot
     if head is None or (stored is not None and stored.snapshot_id == head.snapshot_id):
         return Attested(state, (), stored)
+    claims = claims_since(state, stored)
+    if stored is None and not history:
+        claims = claims[-1:]
     proof = _Proof(state, context, extent)
     at = replace(stored or _before(state, claims, head), pending=0).of_main(state)
     verdicts: list[Verification] = []
     for number, snapshot in enumerate(claims):
-        verdict = proof.judge(snapshot.snapshot_id)
+        verdict = None if number == extent.max_commits else proof.judge(snapshot.snapshot_id)
         if verdict is None:
             at = replace(at, pending=len(claims) - number)
             break
         verdicts.append(verdict)
-        report(verdict)
         at = at.with_verdict(verdict).at(snapshot)
         context.ledger.attestations.put(state.uuid, at)
     else:
@@ -85,10 +85,24 @@ def attest_table(
     return Attested(state, tuple(verdicts), at)
 
 
-def attest_snapshot(table: TableId, snapshot_id: int, context: Context, extent: Extent) -> Attested:
+def attest_by_policy(state: TableState, policy: AttestPolicy, context: Context, *, files: bool) -> Attested:
+    """Judges new commits as the policy says. Without `files` a commit that the policy proves from files waits. Raises what
+    `attest_table` raises."""
+    level = policy.level
+    if level is AttestLevel.OFF:
+        return Attested(state, (), None)
+    extent = Extent(
+        files and level is AttestLevel.FILES,
+        policy.max_bytes,
+        ends_at_files=level is AttestLevel.FILES,
+        max_commits=_MOST_COMMITS,
+    )
+    return attest_table(state, context, extent, history=False)
+
+
+def attest_snapshot(state: TableState, snapshot_id: int, context: Context, extent: Extent) -> Attested:
     """Judges one retained snapshot of any branch again. Moves no cursor; an earlier verdict on the snapshot ends. Raises what `attest_table` raises, and RefusedError
     ICM-101 and ICM-124 for its files."""
-    state = context.catalogs.pin(table)
     proof = _Proof(state, context, extent, again=True)
     try:
         verdict = proof.judge(snapshot_id)
@@ -105,15 +119,14 @@ def attest_snapshot(table: TableId, snapshot_id: int, context: Context, extent: 
     return Attested(state, (verdict,), stored)
 
 
-def accept(table: TableId, snapshot_id: int, context: Context) -> Attestation:
+def accept(state: TableState, snapshot_id: int, context: Context) -> Attestation:
     """Ends the open verdict on a snapshot: a person has dealt with it. Raises UnknownTableError ICM-126 if there is none."""
-    state = context.catalogs.pin(table)
     stored = context.ledger.attestations.get(state.uuid)
     if stored is None or snapshot_id not in {v.snapshot_id for v in stored.open}:
         raise UnknownTableError(
             "ICM-126",
-            f"{table} has no open verdict on snapshot {snapshot_id}.",
-            f"see `{command_line('attest', str(table))}`.",
+            f"{state.table} has no open verdict on snapshot {snapshot_id}.",
+            f"see `{command_line('attest', str(state.table))}`.",
         )
     at = stored.without(snapshot_id).of_main(state)
     context.ledger.attestations.put(state.uuid, at)

@@ -10,11 +10,13 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
+from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
 from iceberg_maint.defs.assets.metadata import WORST_PARTITIONS
 from iceberg_maint.defs.instance import busy_assets, check_instance
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.loop.attest import accept
 from iceberg_maint_tests.defs.conftest import World, key
 
 pytestmark = pytest.mark.slow
@@ -399,3 +401,36 @@ def test_check_that_is_planned_without_a_result_is_stored_again(world: World) ->
     world.instance.report_run_failed(run)
     world.observe(changed_only=False)
     assert [evaluations(world, check) for check in ("quarantine", "manifests")] == [1, 2]
+
+
+def attested(world: World) -> tuple[bool, str, str]:
+    last = world.evaluations("maintenance_attested")[None]
+    return last.passed, last.severity.value, last.description
+
+
+def test_replace_that_lost_a_file_fails_the_check_until_a_person_accepts(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 3)
+    world.observe()
+    assert attested(world)[0] is True
+    bad = table.commit([table.files[0].path], (), {TOKEN_PROPERTY: "another program's"})
+    world.observe()
+    passed, severity, text = attested(world)
+    assert (passed, severity) == (False, "ERROR")
+    assert f"Snapshot {bad.snapshot_id} by iceberg_maint (installation ?) is RED: row_count: 10 rows" in text
+    accept(table.state, bad.snapshot_id, world.context)
+    table.add("d1", 1)
+    world.observe()
+    assert attested(world)[0] is True
+
+
+def test_replace_that_keeps_the_counts_passes_and_waits_if_the_policy_reads_files(world: World) -> None:
+    table = world.catalog.create("db.t")
+    world.policy = replace(world.policy, attest=AttestPolicy(level=AttestLevel.FILES))
+    table.add("d1", 2)
+    world.observe()
+    whole = replace(table.files[0], path="whole.parquet", record_count=20)
+    table.commit([f.path for f in table.files], (whole,), {TOKEN_PROPERTY: "another program's"})
+    world.observe()
+    passed, _, text = attested(world)
+    assert (passed, text.rpartition("read. ")[2]) == (True, "1 commit waits for the next attestation.")

@@ -7,6 +7,7 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import CRITERIA
 from iceberg_maint.defs.names import (
+    ATTESTED_CHECK,
     HOUSEKEEPING_CHECKS,
     NO_PROGRESS_CHECK,
     PARTITION_CHECKS,
@@ -19,6 +20,7 @@ DESCRIPTIONS = {
     **{check.value: criterion for check, criterion in CRITERIA.items()},
     QUARANTINE_CHECK: "No partition is quarantined.",
     NO_PROGRESS_CHECK: "The table can be read, and its maintenance has an effect.",
+    ATTESTED_CHECK: "No commit that claims to change no row contradicts that, as far as it was read.",
 }
 """Check → its criterion, which a check that passes shows."""
 

@@ -262,7 +262,8 @@ class MaintenanceRun(TableRun):
         # Of a run without a partition key Dagster shows the evaluation that it planned, until one of any partition follows.
         partitions = requested or {p.partition for p in rank(decision)[:1]}
         self._evaluate([p for p in sorted(partitions) if p not in self._evaluated], measured)
-        log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
+        attested = self._loop_context.ledger.attestations.get(measured.table_uuid)
+        log_evaluations(self._context, table_evaluations(self._table, self._translator, history, attested))
 
     def _evaluate(self, partitions: Sequence[PartitionKey], measured: Measured | None) -> None:
         if measured is None or not partitions:

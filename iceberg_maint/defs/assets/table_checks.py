@@ -8,14 +8,15 @@ import dagster as dg
 
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.table_decision import verdict_on
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import Operation, TableId, command_line
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
+from iceberg_maint.core.outcomes.attestation import Attestation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
 from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.defs.assets.check_specs import DESCRIPTIONS
 from iceberg_maint.defs.assets.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.assets.partition_checks import finding_sentence
-from iceberg_maint.defs.names import NO_PROGRESS_CHECK, QUARANTINE_CHECK
+from iceberg_maint.defs.names import ATTESTED_CHECK, NO_PROGRESS_CHECK, QUARANTINE_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
@@ -111,9 +112,9 @@ NOT_MEASURED = "The table was not measured yet. The first observation is request
 
 
 def table_evaluations(
-    table: TableId, translator: IcebergTranslator, history: TableHistory
+    table: TableId, translator: IcebergTranslator, history: TableHistory, attested: Attestation | None
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The table checks, from the ledger's history."""
+    """The table checks, from the ledger's history and from how far the table's commits are attested."""
     quarantined = sorted(p for p, h in history.partitions.items() if h.quarantined)
     yield _table_evaluation(
         table,
@@ -139,6 +140,29 @@ def table_evaluations(
         stalled or [f.partition for f in verdict.faults] or ["unknown"] * min(1, history.unknown_commits),
         verdict_sentence(verdict) or why,
         dg.AssetCheckSeverity.WARN,
+    )
+    yield _attested_evaluation(table, translator, attested)
+
+
+def _attested_evaluation(
+    table: TableId, translator: IcebergTranslator, attested: Attestation | None
+) -> dg.AssetCheckEvaluation:
+    """An error if a commit is red, a warning if one is unprovable. Commits that wait for a proof from files pass."""
+    is_red = attested is not None and bool(attested.red)
+    verdicts = () if attested is None else attested.red or attested.open
+    texts = [f"Snapshot {v.snapshot_id} by {v.maintainer} is {v.status}: {v.detail}" for v in verdicts]
+    why = f"{shortened(texts)}. See {command_line('attest', str(table))}."
+    if not texts:
+        why = DESCRIPTIONS[ATTESTED_CHECK]
+        if attested is not None and attested.pending:
+            why += f" {counted(attested.pending, 'commit waits', 'commits wait')} for the next attestation."
+    return dg.AssetCheckEvaluation(
+        asset_key=translator.get_asset_key(table),
+        check_name=ATTESTED_CHECK,
+        passed=not texts,
+        severity=dg.AssetCheckSeverity.ERROR if is_red else dg.AssetCheckSeverity.WARN,
+        description=printable(why),
+        metadata={"problems": dg.MetadataValue.int(len(texts))},
     )
 
 

@@ -70,6 +70,7 @@ from iceberg_maint.defs.runs.run_context import ReportContext
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, printable
 from iceberg_maint.loop.assess import Assessment, assess
+from iceberg_maint.loop.attest import attest_by_policy
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.read_fleet import report_observed
 from iceberg_maint.loop.plan import make_plans
@@ -118,6 +119,7 @@ class TableReports:
         before = self._loop_context.ledger.health.get(table)
         pauses = self._loop_context.ledger.registry.pauses()
         assessment = assess(table, self._loop_context, ALL_OPERATIONS)
+        self._attest(assessment, files=run is not None)
         report_observed(assessment, self._loop_context)
         data = assessment.only(DATA_OPERATIONS)
         deferred_by = deferral(data.decision)
@@ -160,6 +162,15 @@ class TableReports:
                 proof=proof,
             )
             self._store(key, observation, last.run_id if last.run_id in ended else None, data)
+
+    def _attest(self, assessment: Assessment, *, files: bool) -> None:
+        """Judges new commits that claim to change no row. A proof that fails as a whole is said, and tried again."""
+        state, policy = assessment.state, assessment.policy.attest
+        try:
+            attest_by_policy(state, policy, self._loop_context, files=files)
+        except IcebergMaintError as why:
+            masked = self._loop_context.process.masked(str(why))
+            self._context.log.warning(f"{state.table}: not attested: {masked}")
 
     def _advice(self, assessment: Assessment) -> str:
         """What a run would do in mode advise. A plan that cannot be made leaves the text empty."""
@@ -207,7 +218,12 @@ class TableReports:
         self._log_checks(data, deferred_by, examined, again=again)
         last_scan, expiry = last_orphan_scan(self._loop_context, uuid), last_expiry(self._loop_context, uuid)
         evaluations = [
-            *table_evaluations(assessment.state.table, self._translator, data.history),
+            *table_evaluations(
+                assessment.state.table,
+                self._translator,
+                data.history,
+                self._loop_context.ledger.attestations.get(uuid),
+            ),
             *housekeeping_evaluations(assessment, self._translator, last_scan, expiry),
         ]
         log_evaluations(self._context, changed_evaluations(self._instance, evaluations))

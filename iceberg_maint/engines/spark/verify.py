@@ -117,7 +117,7 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
     # Both sides use the columns of the parent: lineage is compared if the rows had it before the commit.
     table_info = load_table_info(bridge, table, commit.table, commit.parent_id)
     if _data_files(bridge, tasks_before) == _data_files(bridge, tasks_after):
-        return _positions_evidence(bridge, table_info, tasks_before, tasks_after)
+        return _positions_evidence(bridge, table_info, commit, (tasks_before, tasks_after))
     _check_columns(bridge, table_info, commit)
     incomparable = None
     if not table.schema().sameSchema(bridge.iceberg.util.SnapshotUtil.schemaFor(table, commit.snapshot_id)):
@@ -180,12 +180,17 @@ def _written_bytes(
         return None
 
 
-def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:
+def _positions_evidence(
+    bridge: Bridge, table: Table, commit: MaintenanceCommit, sides: tuple[Any, Any]
+) -> Evidence:
+    before, after = sides
     deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
     positions_before = deleted_rows.deleted_positions(bridge, table, before)
     positions_after = deleted_rows.deleted_positions(bridge, table, after)
-    written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
-    added = positions.read_back(bridge, table.java, written)
+    added = None
+    if commit.stored is not None:  # other programs store none, and may write one file for many data files
+        written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
+        added = positions.fingerprint(positions.read_back(bridge, table.java, written))
     paths = sorted(positions_before.keys() | positions_after.keys())
     where = next((p for p in paths if positions_before.get(p) != positions_after.get(p)), "")
     is_readable = not _unread_columns(bridge, table)
@@ -193,7 +198,7 @@ def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -
         Side(int(before.size()), len(deletes_before), positions.fingerprint(positions_before)),
         Side(int(after.size()), len(deletes_after), positions.fingerprint(positions_after)),
         compared=Compared.DELETED_POSITIONS,
-        added=positions.fingerprint(added),
+        added=added,
         where=where,
         difference=deleted_rows.different_rows(bridge, table, before, after)
         if where and is_readable

@@ -221,15 +221,16 @@ def different_rows(bridge: Bridge, table: Table, before: Any, after: Any) -> Dif
             if tasks.isEmpty():
                 continue
             frame, marked = stack.enter_context(_read(bridge, table, tasks))
-            if marked is not None:
-                frame = frame.join(marked.select("_file", "_pos"), ["_file", "_pos"], "left_anti")
             columns = [quoted(c) for c in (*table.columns, *table.lineage)]
             schema = frame.select(*columns).schema
             hashes = [
                 row_proof.row_hash(schema, table.field_ids, lane).alias(n) for lane, n in enumerate(names)
             ]
             row = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("row")
-            frames.append(frame.select(*hashes, row, F.col("_file").alias("file"), F.lit(side).alias("side")))
+            frame = frame.select(*hashes, row, F.lit(side).alias("side"), "_file", "_pos")
+            if marked is not None:
+                frame = frame.join(marked.select("_file", "_pos"), ["_file", "_pos"], "left_anti")
+            frames.append(frame.select(*names, "row", "side", F.col("_file").alias("file")))
         if not frames:
             return Difference(0, 0)
         groups = reduce(DataFrame.unionByName, frames).groupBy(*names)
