@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -113,8 +113,10 @@ class Terminated(BaseException):
 
 
 @contextlib.contextmanager
-def terminated_by_signals(cancel: Callable[[], None], end: End | None = None) -> Iterator[None]:
-    """Within the body the first SIGTERM or SIGINT calls `cancel` and raises Terminated.
+def terminated_by_signals(
+    cancel: Callable[[], None], end: End | None = None, interrupt: type[BaseException] = Terminated
+) -> Iterator[None]:
+    """Within the body the first SIGTERM or SIGINT calls `cancel` and raises `interrupt`.
 
     Later signals are ignored, so that they do not interrupt the orderly end. If the body has not ended
     `guards.GRACE_SECONDS` later, `end` ends the process.
@@ -133,7 +135,7 @@ def terminated_by_signals(cancel: Callable[[], None], end: End | None = None) ->
         stopping = True
         # In another thread: the main thread may be inside the call that must be cancelled.
         threading.Thread(target=_quietly(cancel), name="cancel", daemon=True).start()
-        _terminate(number)
+        raise interrupt(signal.Signals(number).name)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -142,10 +144,6 @@ def terminated_by_signals(cancel: Callable[[], None], end: End | None = None) ->
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _terminate(number: int) -> NoReturn:
-    raise Terminated(signal.Signals(number).name)
 
 
 def _quietly(cancel: Callable[[], None]) -> Callable[[], None]:

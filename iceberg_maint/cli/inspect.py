@@ -10,6 +10,7 @@ import click
 
 from iceberg_maint.cli.command import command, overrides_option
 from iceberg_maint.cli.context import Session, most_severe_exit
+from iceberg_maint.cli.pipes import launched_by_dagster, report_to_dagster
 from iceberg_maint.core.decisions.history import combine_histories
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
@@ -98,6 +99,8 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.verdicts import EXIT_CODES, verdict_document, verdict_sentence
 
+    if launched_by_dagster():
+        return report_to_dagster(session, names, overrides, observes=True)
     context = session.context(overrides)
     chosen: Sequence[TableId] = [context.catalogs.find(name) for name in names]
     shown: list[Measured | dict[str, Any]] = []

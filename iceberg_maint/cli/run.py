@@ -13,6 +13,7 @@ import click
 
 from iceberg_maint.cli.command import command, overrides_option
 from iceberg_maint.cli.context import Session, most_severe_exit, operator
+from iceberg_maint.cli.pipes import launched_by_dagster, report_to_dagster
 from iceberg_maint.cli.run_result import TableResult
 from iceberg_maint.core.model.ids import (
     ALL_OPERATIONS,
@@ -128,6 +129,8 @@ def run(
     from iceberg_maint.cli.run_tables import Limits, maintain_tables
     from iceberg_maint.wiring.adapters import end_process
 
+    if launched_by_dagster():
+        return report_to_dagster(session, names, overrides, observes=False)
     scope = _Scope(names, patterns, shard)
     chosen_operations = tuple(o for o in ALL_OPERATIONS if o.value in operations) or (
         DATA_OPERATIONS if partitions else ALL_OPERATIONS

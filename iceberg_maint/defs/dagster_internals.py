@@ -19,6 +19,10 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as CheckTarget,
 )
 
+# A condition on one check by its key. The public `any_checks_match(…).allow(…)` removes the other checks from the set of
+# the asset graph itself.
+from dagster._core.definitions.declarative_automation.operators.dep_operators import EntityMatchesCondition
+
 # What an own `evaluate_tick` of a sensor returns. A type only.
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
@@ -53,6 +57,7 @@ __all__ = [
     "SQLITE_BUSY_TIMEOUT_SECONDS",
     "CheckStatus",
     "CheckTarget",
+    "EntityMatchesCondition",
     "ExecutionPlan",
     "PlanOrchestrationContext",
     "RetryMode",

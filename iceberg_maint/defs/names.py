@@ -38,6 +38,13 @@ TABLE_CHECKS: tuple[str, ...] = (QUARANTINE_CHECK, NO_PROGRESS_CHECK, ATTESTED_C
 """Names of the unpartitioned checks, which inform a person."""
 HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_TABLES)
 """Names of the housekeeping asset's checks, which start automation."""
+DUE_CHECK = "maintenance_due"
+"""Name of a check of both assets, only where another project of Dagster defines them: it fails as long as maintenance is due
+now, and starts automation there. Here the automation reads the ledger itself."""
+STDIN = "ends_with_stdin"
+"""Extra of a run over Dagster Pipes whose process stops in order when its stdin ends: its parent is gone."""
+EXAMINED = "Examined: healthy. Nothing was changed."
+"""Description of the materialization of what was healthy when it was examined first."""
 
 ENGINE_TAG = "iceberg_maint/engine"
 """Run tag of the maintenance runs that the sensors request. `dagster.yaml` limits how many of these runs run

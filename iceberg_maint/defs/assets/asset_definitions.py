@@ -3,16 +3,19 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
 
-from typing import Any
-
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.assets.check_specs import check_specs, housekeeping_check_specs
 from iceberg_maint.defs.assets.data_run import MaintenanceRun
 from iceberg_maint.defs.assets.housekeeping_run import HousekeepingRun
-from iceberg_maint.defs.assets.metadata import counts_metadata, definition_metadata
+from iceberg_maint.defs.assets.metadata import counts_metadata
 from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
+from iceberg_maint.defs.assets.table_specs import (
+    check_specs,
+    housekeeping_check_specs,
+    housekeeping_spec,
+    table_spec,
+)
 from iceberg_maint.defs.automation.conditions import housekeeping_condition, maintenance_condition
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
@@ -28,18 +31,10 @@ def build_table_asset(
     table: TableId, loop_context: Context, translator: IcebergTranslator
 ) -> dg.AssetsDefinition:
     """The asset of the data with its checks, as one op: a pool limits one op, and the checks are evaluated batch by batch."""
-    partitions = dg.DynamicPartitionsDefinition(name=translator.get_partitions_name(table))
-    spec = dg.AssetSpec(
-        translator.get_asset_key(table),
-        description=translator.get_description(table),
-        partitions_def=partitions,
-        group_name=translator.get_group_name(table),
-        automation_condition=maintenance_condition(table, loop_context, translator),
-        **_shared(table, translator),
-    )
+    spec = table_spec(table, translator, maintenance_condition(table, loop_context, translator))
     return build_op_asset(
         spec,
-        check_specs(table, partitions, translator),
+        check_specs(table, translator),
         _op(translator.get_op_name(table), MaintenanceRun, table, loop_context, translator),
         dg.BackfillPolicy.single_run(),
     )
@@ -50,29 +45,12 @@ def build_housekeeping_asset(
 ) -> dg.AssetsDefinition:
     """The asset of manifests, snapshots and orphan files with its checks, downstream of the table's data. It shares the pool
     of the table's asset, so the two never run at the same time."""
-    spec = dg.AssetSpec(
-        translator.get_housekeeping_key(table),
-        deps=[translator.get_asset_key(table)],
-        description=translator.get_housekeeping_description(table),
-        group_name=translator.get_housekeeping_group_name(table),
-        automation_condition=housekeeping_condition(table, loop_context, translator),
-        **_shared(table, translator),
-    )
+    spec = housekeeping_spec(table, translator, housekeeping_condition(table, loop_context, translator))
     return build_op_asset(
         spec,
         housekeeping_check_specs(table, translator),
         _op(translator.get_housekeeping_op_name(table), HousekeepingRun, table, loop_context, translator),
     )
-
-
-def _shared(table: TableId, translator: IcebergTranslator) -> dict[str, Any]:
-    return {
-        "skippable": True,
-        "kinds": set(translator.get_kinds(table)),
-        "owners": list(translator.get_owners(table)),
-        "tags": dict(translator.get_tags(table)),
-        "metadata": definition_metadata(table, translator),
-    }
 
 
 def _op(

@@ -30,7 +30,8 @@ from iceberg_maint.defs.assets.table_checks import table_evaluations
 from iceberg_maint.defs.automation.due_work import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.run_context import RunContext
-from iceberg_maint.defs.runs.table_run import TableRun, report_failures
+from iceberg_maint.defs.runs.table_report import TableReports
+from iceberg_maint.defs.runs.table_run import ReportsFactory, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context, SessionFactory
@@ -55,8 +56,9 @@ class MaintenanceRun(TableRun):
         loop_context: Context,
         translator: IcebergTranslator,
         session: SessionFactory,
+        reports: ReportsFactory = TableReports,
     ) -> None:
-        super().__init__(context, table, loop_context, translator, session)
+        super().__init__(context, table, loop_context, translator, session, reports)
         self._key = translator.get_asset_key(table)
         self._table_uuid, self._operation = "", DATA_OPERATIONS[0]
         self._open: dict[PartitionKey, set[str]] = {}

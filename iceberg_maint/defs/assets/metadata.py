@@ -21,12 +21,11 @@ from iceberg_maint.core.health.metrics import (
     table_metrics,
 )
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
-from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.ports.stored import Cursor, Report
@@ -112,12 +111,6 @@ def failure_metadata(history: TableHistory) -> Metadata:
     """The verdict on a table. Empty without a failure."""
     failure = verdict_sentence(verdict_on(True, history.faults))
     return {"failure": text_value(failure)} if failure else {}
-
-
-def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metadata:
-    """Metadata of the definition of both assets of a table: the translator's metadata and its links."""
-    links = {name: dg.MetadataValue.url(url) for name, url in translator.get_links(table).items()}
-    return {**translator.get_metadata(table), **links}
 
 
 def unmeasured_metadata() -> Metadata:

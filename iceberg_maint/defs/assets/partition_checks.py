@@ -14,8 +14,9 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Finding, Severity
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.defs.assets.check_specs import DESCRIPTIONS
+from iceberg_maint.defs.assets.check_targets import materialization_targets
 from iceberg_maint.defs.assets.metadata import text_value
+from iceberg_maint.defs.assets.table_specs import DESCRIPTIONS
 from iceberg_maint.defs.automation.observations import finished_runs
 from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 from iceberg_maint.defs.names import PARTITION_CHECKS
@@ -69,7 +70,7 @@ def partition_evaluations(
     Failing checks come last, because Dagster's list shows the last evaluation of a check.
     """
     table = checked.measured.table
-    targets = _targets(instance, translator.get_asset_key(table), partitions)
+    targets = materialization_targets(instance, translator.get_asset_key(table), partitions)
     keys = [translator.get_check_key(table, name) for name in PARTITION_CHECKS]
     evaluations = []
     for partition in sorted(partitions):
@@ -207,29 +208,3 @@ def _evaluation(
         metadata=metadata,
         target_materialization_data=target,
     )
-
-
-def _targets(
-    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[PartitionKey]
-) -> dict[str, CheckTarget]:
-    """Each partition's latest materialization.
-
-    Without it Dagster assigns the evaluation to an older state and shows the check as missing.
-    """
-    latest = instance.get_latest_storage_id_by_partition(
-        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
-    )
-    if not latest:
-        return {}
-    latest_ids = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
-    records = instance.fetch_materializations(latest_ids, limit=len(latest)).records
-    materializations = {r.storage_id: r for r in records}
-    return {
-        partition: CheckTarget(
-            storage_id=storage_id,
-            run_id=materializations[storage_id].run_id,
-            timestamp=materializations[storage_id].timestamp,
-        )
-        for partition, storage_id in latest.items()
-        if storage_id in materializations
-    }

@@ -5,7 +5,7 @@ Without it Dagster shows a healthy table as missing. The report says that nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import dagster as dg
 
@@ -13,24 +13,24 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.defs.assets.metadata import Metadata, nothing_due_metadata
+from iceberg_maint.defs.names import EXAMINED
 
 MAX_EXAMINED = 200
 """Partitions reported as examined per table and observation at most. Dagster stores about 40 events per second."""
-EXAMINED = "Examined: healthy. Nothing was changed."
 _HEALTHY = frozenset({Reason.HEALTHY, Reason.OTHER_OPERATION})
 _NO_WORK = frozenset({Reason.HEALTHY, Reason.DISABLED, Reason.GC_DISABLED})
 
 
 def unexamined_partitions(
-    instance: dg.DagsterInstance, key: dg.AssetKey, measured: Measured, decision: Decision
+    materialized: Callable[[], Collection[str]], measured: Measured, decision: Decision
 ) -> list[PartitionKey]:
-    """The healthy partitions of the table that Dagster shows as missing, in their order."""
+    """The healthy partitions of the table that are not `materialized` in Dagster, in their order."""
     healthy = [
         p.partition
         for p in decision.partitions
         if p.reason in _HEALTHY and not p.findings and p.partition in measured.partitions
     ]
-    return sorted(set(healthy).difference(instance.get_materialized_partitions(key))) if healthy else []
+    return sorted(set(healthy).difference(materialized())) if healthy else []
 
 
 def examined_partitions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -244,7 +244,7 @@ class TableReports:
         Returns the last of these partitions, whose checks show the health of all, and whether others are left."""
         table, data = assessment.state.table, assessment.only(DATA_OPERATIONS)
         key = self._translator.get_asset_key(table)
-        missing = unexamined_partitions(self._instance, key, data.measured, data.decision)
+        missing = unexamined_partitions(lambda: self._materialized(key), data.measured, data.decision)
         partitions = missing[:limit]
         housekeeping = assessment.only(HOUSEKEEPING_OPERATIONS).decisions
         for event in (
@@ -255,6 +255,10 @@ class TableReports:
         ):
             self._context.log_event(event)
         return partitions[-1:], len(missing) > len(partitions)
+
+    def _materialized(self, key: dg.AssetKey) -> Collection[str]:
+        """The partitions of an asset that Dagster shows as materialized."""
+        return self._instance.get_materialized_partitions(key)
 
     def _log_partitions(self, assessment: Assessment, before: Measured | None, sequence_number: int) -> None:
         """Observes the worst unhealthy partitions, then those that changed since `before` or have files of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.assets.metadata import Metadata
+from iceberg_maint.defs.assets.op_asset import omit_missing_outputs
 from iceberg_maint.defs.assets.table_card import (
     CARD,
     MAX_CHARACTERS,
@@ -30,7 +30,7 @@ from iceberg_maint.defs.assets.table_card import (
 from iceberg_maint.defs.automation.observations import store_run
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
-from iceberg_maint.defs.runs.run_context import RunContext
+from iceberg_maint.defs.runs.run_context import ReportContext, RunContext
 from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -82,6 +82,8 @@ _ORIGINS = {
     "dagster/schedule_name": "schedule",
     "dagster/backfill": "backfill",
 }
+ReportsFactory = Callable[[ReportContext, Context, IcebergTranslator], TableReports]
+"""Makes the report of a table's health at the end of a run."""
 _LOG_SECONDS = 6
 """Seconds between two lines of progress in Dagster's log, at least. Reports come more often."""
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128", "ICM-161"})
@@ -99,8 +101,10 @@ class TableRun(ABC):
         loop_context: Context,
         translator: IcebergTranslator,
         session: SessionFactory,
+        reports: ReportsFactory = TableReports,
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
+        self._reports = reports
         self._session = EarlySession(session)
         self._loop_context = loop_context.on_session(self._session)
         self._requested: frozenset[PartitionKey] | None = None
@@ -164,7 +168,7 @@ class TableRun(ABC):
         """Reports the table's health at the end of the run, as the observe job does. An error here does not
         change the result of the run: the sensor requests an observation."""
         try:
-            reports = TableReports(self._context, self._loop_context, self._translator)
+            reports = self._reports(self._context, self._loop_context, self._translator)
             committed = any(b.snapshot_after is not None for _, b in self._batch_outcomes)
             sizes_before = self._sizes_before if committed else ()
             reports.report(self._table, ReportedRun(sizes_before, self._last_proof(table_uuid)))
@@ -263,12 +267,6 @@ def started_in_dagster(tags: Mapping[str, str]) -> str:
         if tag in tags:
             return f"Dagster {what} {tags[tag]}"
     return f"{tags['user']} in Dagster" if "user" in tags else "a person in Dagster"
-
-
-def omit_missing_outputs(log: logging.Logger) -> None:
-    """Omits Dagster's message on outputs without a result from the log. The run logs its events when they
-    happen; an output would be an event at its end."""
-    log.addFilter(lambda record: "did not yield or return expected outputs" not in record.getMessage())
 
 
 @contextmanager

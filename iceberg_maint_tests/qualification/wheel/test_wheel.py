@@ -64,3 +64,4 @@ def test_wheel_metadata_are_those_of_the_project(built: Built) -> None:
     assert set(found.get_all("Provides-Extra") or ()) == set(project["optional-dependencies"])
     entry_points = wheel_file(built, f"iceberg_maint-{VERSION}.dist-info/entry_points.txt").decode()
     assert "iceberg-maint = iceberg_maint.cli:main" in entry_points
+    assert "[dagster_dg_cli.registry_modules]\niceberg_maint = iceberg_maint.component" in entry_points

@@ -1,0 +1,192 @@
+"""Definitions that maintain Iceberg tables within a project of Dagster of its own, whatever its executor, resources and packages."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from iceberg_maint.component.environment import Environment
+from iceberg_maint.component.launch import Launcher, in_subprocess
+from iceberg_maint.component.received import Received, launch_extras
+from iceberg_maint.component.table_assets import OBSERVE_CRON, TableAssets, table_assets
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.assets.op_asset import Op, build_op_asset, omit_missing_outputs
+from iceberg_maint.defs.names import ENGINE_TAG
+from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import ConfigurationError
+
+KEY_PREFIX = "iceberg_maint"
+"""First part of the keys by default: the key of a table without it is often that of the asset that loads the table."""
+SENSOR = "iceberg_maintenance"
+_TABLE_NAME = "dagster/table_name"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the assets stand in the project.
+
+    `observe_cron`: when tables are measured besides after their loads; None: nothing starts by itself. `sensor`: the name of
+    the sensor that evaluates the conditions; None leaves them to a sensor of the project. `blocking`: a partition that
+    crosses a threshold blocks assets downstream of the table's in the same run.
+    """
+
+    observe_cron: str | None = OBSERVE_CRON
+    sensor: str | None = SENSOR
+    blocking: bool = False
+
+
+def build_iceberg_maintenance_defs(
+    tables: Iterable[TableId],
+    launcher: Launcher | None = None,
+    *,
+    assets: Mapping[str, Sequence[dg.AssetKey]] | None = None,
+    project: dg.Definitions | None = None,
+    translator: IcebergTranslator | None = None,
+    options: Options | None = None,
+) -> dg.Definitions:
+    """Returns two assets per table, their checks, and the sensor that starts their runs.
+
+    `launcher` runs the work, by default in a process with this Python. `assets` maps the name of a table to the keys of the
+    assets that load it. A table without an entry is loaded by the asset of the `project` with its name as the metadata
+    `dagster/table_name`. `translator` gives names; by default every key begins with `KEY_PREFIX`.
+
+    Raises ConfigurationError ICM-100 for an asset that the project does not have, for several assets of one table, and for
+    a key that one of them has; ICM-126 for an entry of no table.
+    """
+    chosen = options or Options()
+    names, run = translator or IcebergTranslator((KEY_PREFIX,)), launcher or in_subprocess(Environment())
+    listed = sorted(set(tables))
+    loaders = _loaders(listed, assets or {}, project)
+    with warnings.catch_warnings():
+        # Partitioned checks are a preview, which this uses on purpose.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        built = [
+            table_assets(t, names, loaders[t], chosen.observe_cron, blocking=chosen.blocking) for t in listed
+        ]
+        _refuse_collisions(built, loaders, project)
+        definitions = [asset for one in built for asset in _definitions(one, names, run)]
+        sensor = _sensor(chosen, [key for asset in definitions for key in asset.keys])
+    return dg.Definitions(assets=definitions, sensors=sensor)
+
+
+def _definitions(
+    assets: TableAssets, names: IcebergTranslator, launcher: Launcher
+) -> Iterable[dg.AssetsDefinition]:
+    def execute(context: dg.AssetExecutionContext) -> None:
+        _execute(context, assets, assets.data.key, launcher)
+
+    def execute_housekeeping(context: dg.AssetExecutionContext) -> None:
+        _execute(context, assets, assets.housekeeping.key, launcher)
+
+    op = Op(names.get_op_name(assets.table), assets.pool, execute)
+    yield build_op_asset(assets.data, assets.data_checks, op, dg.BackfillPolicy.single_run())
+    op = Op(names.get_housekeeping_op_name(assets.table), assets.pool, execute_housekeeping)
+    yield build_op_asset(assets.housekeeping, assets.housekeeping_checks, op)
+
+
+def _execute(
+    context: dg.AssetExecutionContext, assets: TableAssets, own: dg.AssetKey, launcher: Launcher
+) -> None:
+    """Does the work of the asset `own` of the table, or measures the table if the run has checks only."""
+    omit_missing_outputs(context.log)
+    _limit_pool(context.instance, assets.pool)
+    command = "run" if context.selected_asset_keys else "observe"
+    received = Received(context, assets)
+    try:
+        code = launcher(
+            context, [command, str(assets.table)], launch_extras(context, assets, own), received.take
+        )
+    except ConfigurationError as why:
+        raise dg.Failure(str(why), allow_retries=False) from why
+    finally:
+        received.close()
+    received.result(code)
+
+
+def _limit_pool(instance: dg.DagsterInstance, pool: str) -> None:
+    """One op at a time on a table. The default limit of the instance, which holds for other pools too, stays."""
+    storage = instance.event_log_storage
+    if storage.supports_global_concurrency_limits and pool not in storage.get_concurrency_keys():
+        storage.set_concurrency_slots(pool, 1)
+
+
+def _sensor(options: Options, keys: Sequence[dg.AssetKey]) -> list[dg.SensorDefinition]:
+    if options.observe_cron is None or options.sensor is None or not keys:
+        return []
+    return [
+        dg.AutomationConditionSensorDefinition(
+            options.sensor,
+            target=dg.AssetSelection.assets(*keys),
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            run_tags={ENGINE_TAG: "spark"},
+            description="Measures tables after their loads, and requests the maintenance that is due.",
+        )
+    ]
+
+
+def assets_by_table_name(
+    tables: Iterable[TableId],
+    specs: Iterable[dg.AssetSpec],
+    named: Mapping[str, Sequence[dg.AssetKey]],
+) -> dict[str, Sequence[dg.AssetKey]]:
+    """The assets that load each table: those `named`, else that with the table's name in its metadata. Raises
+    ConfigurationError ICM-100 if several have it."""
+    unnamed = {str(table) for table in tables} - set(named)
+    found: dict[str, list[dg.AssetKey]] = {}
+    for spec in specs:
+        if (table := str(spec.metadata.get(_TABLE_NAME, ""))) in unnamed:
+            found.setdefault(table, []).append(spec.key)
+    for table, keys in found.items():
+        if len(keys) > 1:
+            several = sorted(key.to_user_string() for key in keys)
+            raise ConfigurationError(
+                "ICM-100",
+                f"{table} is the {_TABLE_NAME} of {' and '.join(several)}.",
+                f"name what loads it in assets, such as assets: {{{table}: {several[0]}}}.",
+            )
+    return {**found, **named}
+
+
+def _loaders(
+    tables: Sequence[TableId], assets: Mapping[str, Sequence[dg.AssetKey]], project: dg.Definitions | None
+) -> dict[TableId, tuple[dg.AssetKey, ...]]:
+    if unknown := sorted(set(assets) - {str(table) for table in tables}):
+        raise ConfigurationError(
+            "ICM-126",
+            f"assets names {unknown[0]}, which is no table of this component.",
+            "correct the name, or refresh the state of the component.",
+        )
+    specs = () if project is None else project.resolve_all_asset_specs()
+    existing = {spec.key for spec in specs}
+    for table, keys in assets.items():
+        missing = [key for key in keys if project is not None and key not in existing]
+        if missing:
+            raise ConfigurationError(
+                "ICM-100",
+                f"assets maps {table} to {missing[0].to_user_string()}, which is no asset of the project.",
+                "correct the key: its parts are separated by /.",
+            )
+    loaders = assets_by_table_name(tables, specs, assets)
+    return {table: tuple(loaders.get(str(table), ())) for table in tables}
+
+
+def _refuse_collisions(
+    built: Sequence[TableAssets],
+    loaders: Mapping[TableId, Sequence[dg.AssetKey]],
+    project: dg.Definitions | None,
+) -> None:
+    taken = {key for keys in loaders.values() for key in keys}
+    taken |= {spec.key for spec in project.resolve_all_asset_specs()} if project is not None else set()
+    for assets in built:
+        for key in (assets.data.key, assets.housekeeping.key):
+            if key in taken:
+                raise ConfigurationError(
+                    "ICM-100",
+                    f"the maintenance of {assets.table} has the key {key.to_user_string()}, which an asset of the project has.",
+                    "set key_prefix to another one.",
+                )
+            taken.add(key)

@@ -1,0 +1,121 @@
+"""Starts a run in the environment of the maintenance, follows its messages, and ends it with the run of Dagster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import dagster as dg
+
+from iceberg_maint.component.environment import Environment
+from iceberg_maint.defs.names import STDIN
+
+POLL_SECONDS = 0.2
+STOP_SECONDS = 75.0
+"""Time for an orderly end after a termination: longer than the program needs before it ends itself."""
+
+Receive = Callable[[Sequence[Any]], None]
+"""Takes all messages so far, again and again."""
+
+
+Launcher = Callable[[dg.AssetExecutionContext, Sequence[str], Mapping[str, Any], Receive], int]
+"""Runs a command of the program somewhere, with extras for Dagster Pipes. It gives the messages to the receiver and returns the
+exit code. Interrupts pass through."""
+
+
+class _LogsItsEvents:
+    """The context of an op that logs its events itself. Pipes would require that the op yields each of its results."""
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def set_requires_typed_event_stream(self, *, error_message: str | None = None) -> None:
+        """Requires nothing."""
+
+
+def _logging(context: dg.AssetExecutionContext) -> dg.AssetExecutionContext:
+    return cast("dg.AssetExecutionContext", _LogsItsEvents(context))
+
+
+def in_subprocess(environment: Environment) -> Launcher:
+    """The launcher of a process of this machine, whose messages arrive while it works."""
+
+    def launch(
+        context: dg.AssetExecutionContext,
+        arguments: Sequence[str],
+        extras: Mapping[str, Any],
+        receive: Receive,
+    ) -> int:
+        environment.check()
+        session = None
+        try:
+            with dg.open_pipes_session(
+                context=_logging(context),
+                context_injector=dg.PipesTempFileContextInjector(),
+                message_reader=dg.PipesTempFileMessageReader(),
+                extras={**extras, STDIN: True},
+            ) as session:
+                # A session of its own: a terminal must not interrupt it beside Dagster. Its stdin ends with this process.
+                process = subprocess.Popen(
+                    environment.command(*arguments),
+                    env={**environment.variables(), **session.get_bootstrap_env_vars()},
+                    stdin=subprocess.PIPE,
+                    start_new_session=True,
+                )
+                with process:
+                    try:
+                        return _followed(process, session, receive)
+                    except BaseException:
+                        _stop(process)
+                        raise
+        finally:
+            # Closing the session has read the rest.
+            if session is not None:
+                receive(session.get_custom_messages())
+
+    return launch
+
+
+def by_client(client: dg.PipesClient, **arguments: Any) -> Launcher:
+    """The launcher of a Pipes client, such as that of Kubernetes, EMR or Databricks. `arguments` are those of its `run`; the
+    command is `command`. Its messages are received at its end."""
+
+    def launch(
+        context: dg.AssetExecutionContext,
+        command: Sequence[str],
+        extras: Mapping[str, Any],
+        receive: Receive,
+    ) -> int:
+        whole = ["python", "-m", "iceberg_maint", *command]
+        done = client.run(context=_logging(context), extras=extras, **{"command": whole, **arguments})
+        receive(done.get_custom_messages())
+        return 0
+
+    return launch
+
+
+def _followed(process: subprocess.Popen[bytes], session: dg.PipesSession, receive: Receive) -> int:
+    while True:
+        try:
+            return process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            receive(session.get_custom_messages())
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Lets the process end in order, and kills it with its JVM if it does not."""
+    try:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,193 @@
+"""What the run elsewhere has sent, stored in Dagster: events, partitions, and what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
+
+import dagster as dg
+from dagster_shared.serdes import deserialize_value
+
+from iceberg_maint import __version__
+from iceberg_maint.component.table_assets import TableAssets
+from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.defs.assets.check_targets import materialization_targets
+from iceberg_maint.defs.automation.ranges import pick_ranges
+from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
+from iceberg_maint.defs.instance import busy_assets
+from iceberg_maint.defs.names import DUE_CHECK, EXAMINED, PARTITION_CHECKS
+from iceberg_maint.errors import ConfigurationError
+
+_RETRIES = 2
+NOT_DUE = "No maintenance is due now."
+UNKNOWN_DUE = "The run ended without a measurement. The next one evaluates this check."
+
+
+def failing_partitions(instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]) -> set[str]:
+    """The partitions that fail one of these partitioned checks."""
+    infos = instance.event_log_storage.get_asset_check_partition_info(list(checks))
+    return {
+        info.partition_key
+        for info in infos
+        if info.partition_key is not None and info.latest_execution_status is CheckStatus.FAILED
+    }
+
+
+def launch_extras(context: dg.AssetExecutionContext, assets: TableAssets, own: dg.AssetKey) -> dict[str, Any]:
+    """What the run elsewhere must know of this Dagster (`pipes_run.Launch` there)."""
+    instance, run = context.instance, context.run
+    partitioned = context.has_partition_key or context.has_partition_key_range
+    key = assets.data.key
+    checks = [dg.AssetCheckKey(key, name) for name in PARTITION_CHECKS]
+    return {
+        "housekeeping": own != key,
+        "materializes": bool(context.selected_asset_keys),
+        "tags": dict(run.tags),
+        "partitions": list(context.partition_keys) if partitioned else None,
+        "known": list(instance.get_dynamic_partitions(assets.partitions)),
+        "materialized": sorted(instance.get_materialized_partitions(key)),
+        "failing": sorted(failing_partitions(instance, checks)),
+    }
+
+
+class Received:
+    """The messages of one run, each stored once, in their order."""
+
+    def __init__(self, context: dg.AssetExecutionContext, assets: TableAssets) -> None:
+        self._context, self._assets, self._instance = context, assets, context.instance
+        partitioned = context.has_partition_key or context.has_partition_key_range
+        self._due = dg.AssetCheckKey(assets.data.key, DUE_CHECK)
+        evaluates = partitioned and self._due in context.selected_asset_check_keys
+        # Asked before a message deletes one of them.
+        self._own_due = frozenset(context.partition_keys if evaluates else ())
+        self._taken = 0
+        self._lost = False
+        self._measured = False
+        self._ended: Mapping[str, Any] | None = None
+
+    def take(self, messages: Sequence[Any]) -> None:
+        """Stores the messages that are new."""
+        for message in messages[self._taken :]:
+            self._taken += 1
+            self._lost = self._lost or message["number"] != self._taken
+            self._store(message)
+
+    def close(self) -> None:
+        """Leaves no check of the run without a result, however it ended."""
+        if not self._measured:
+            for partition in sorted(self._own_due):
+                self._evaluate(self._due, True, UNKNOWN_DUE, partition)
+
+    def result(self, exit_code: int) -> None:
+        """Ends the run as it ended elsewhere. Raises Failure with the coded message, or RetryRequested."""
+        ended = self._ended
+        if ended is None or self._lost:
+            self._fail(
+                f"ICM-184 {self._assets.table}: the run ended with exit code {exit_code}, and messages of it are lost. What "
+                "it committed stays. Fix: read its last lines in stderr of the step; the next run reconciles and continues.",
+                exit_code,
+            )
+        if ended["outcome"] == "retry":
+            raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=ended["seconds"])
+        if ended["outcome"] != "done" or exit_code != 0:
+            self._fail(ended["text"] or f"{self._assets.table}: exit code {exit_code}", exit_code)
+
+    def _fail(self, text: str, exit_code: int) -> NoReturn:
+        metadata = {"exit_code": dg.MetadataValue.int(exit_code)}
+        raise dg.Failure(text, metadata=metadata, allow_retries=False)
+
+    def _store(self, message: Mapping[str, Any]) -> None:
+        match message["kind"]:
+            case "started":
+                if message["version"] != __version__:
+                    raise ConfigurationError(
+                        "ICM-184",
+                        f"the run elsewhere has iceberg-maint {message['version']}, this environment has {__version__}.",
+                        "install one version in both.",
+                    )
+            case "materialization" | "observation":
+                self._log(message)
+            case "check":
+                self._log_check(message)
+            case "health":
+                self._measured = True
+                self._sync(message["partitions"], message["gone"])
+                self._report_due(message["due"], message["sentence"])
+                self._report_housekeeping_due(message["due_operations"])
+            case "gone":
+                self._sync((), message["partitions"])
+            case "ended":
+                self._ended = message
+
+    def _log(self, message: Mapping[str, Any]) -> None:
+        key, partition = self._key(message), message["partition"]
+        is_old = message["description"] == EXAMINED and partition is None
+        if is_old and self._instance.get_latest_materialization_event(key) is not None:
+            return
+        event = dg.AssetMaterialization if message["kind"] == "materialization" else dg.AssetObservation
+        self._context.log_event(
+            event(
+                key,
+                partition=partition,
+                description=message["description"],
+                metadata=deserialize_value(message["metadata"], dict),
+            )
+        )
+
+    def _log_check(self, message: Mapping[str, Any]) -> None:
+        self._evaluate(
+            dg.AssetCheckKey(self._key(message), message["name"]),
+            message["passed"],
+            message["description"],
+            message["partition"],
+            metadata=deserialize_value(message["metadata"], dict),
+            severity=dg.AssetCheckSeverity(message["severity"]),
+        )
+
+    def _evaluate(
+        self, check: dg.AssetCheckKey, passed: bool, description: str, partition: str | None, **more: Any
+    ) -> None:
+        self._context.log_event(
+            dg.AssetCheckEvaluation(
+                asset_key=check.asset_key,
+                check_name=check.name,
+                passed=passed,
+                description=description,
+                partition=partition,
+                target_materialization_data=self._target(check.asset_key, partition),
+                **{"metadata": {}, **more},
+            )
+        )
+
+    def _target(self, key: dg.AssetKey, partition: str | None) -> CheckTarget | None:
+        if partition is None:
+            return None
+        return materialization_targets(self._instance, key, [partition]).get(partition)
+
+    def _key(self, message: Mapping[str, Any]) -> dg.AssetKey:
+        return self._assets.housekeeping.key if message["housekeeping"] else self._assets.data.key
+
+    def _sync(self, partitions: Collection[str], gone: Collection[str]) -> None:
+        """Adds new partitions. Deletes those that are gone, unless a run uses the asset."""
+        name = self._assets.partitions
+        known = set(self._instance.get_dynamic_partitions(name))
+        if new := sorted(set(partitions) - known):
+            self._instance.add_dynamic_partitions(name, new)
+        if gone and not busy_assets(self._instance)(self._assets.data.key):
+            for partition in sorted(gone):
+                self._instance.delete_dynamic_partition(name, partition)
+
+    def _report_due(self, due: Mapping[str, float], sentence: str) -> None:
+        """Fails the check of the heaviest ranges of due partitions, which starts their maintenance. Passes that of those that
+        fail it and are no longer due, and those of the run."""
+        order = [PartitionKey(key) for key in self._instance.get_dynamic_partitions(self._assets.partitions)]
+        picked = pick_ranges(order, {PartitionKey(key): score for key, score in due.items()})
+        for partition in sorted((self._own_due | failing_partitions(self._instance, [self._due])) - picked):
+            self._evaluate(self._due, True, NOT_DUE, partition)
+        for partition in sorted(picked):
+            self._evaluate(self._due, False, f"Maintenance is due: {sentence}.", partition)
+
+    def _report_housekeeping_due(self, operations: Sequence[str]) -> None:
+        check = dg.AssetCheckKey(self._assets.housekeeping.key, DUE_CHECK)
+        text = f"Maintenance is due: {', '.join(operations)}." if operations else NOT_DUE
+        self._evaluate(check, not operations, text, None)

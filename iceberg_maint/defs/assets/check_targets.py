@@ -1,0 +1,35 @@
+"""What an evaluation of a partitioned check refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import dagster as dg
+
+from iceberg_maint.defs.dagster_internals import CheckTarget
+
+
+def materialization_targets(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[str]
+) -> dict[str, CheckTarget]:
+    """Each partition's latest materialization.
+
+    Without it Dagster assigns the evaluation to an older state and shows the check as missing.
+    """
+    latest = instance.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
+    )
+    if not latest:
+        return {}
+    latest_ids = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
+    records = instance.fetch_materializations(latest_ids, limit=len(latest)).records
+    materializations = {r.storage_id: r for r in records}
+    return {
+        partition: CheckTarget(
+            storage_id=storage_id,
+            run_id=materializations[storage_id].run_id,
+            timestamp=materializations[storage_id].timestamp,
+        )
+        for partition, storage_id in latest.items()
+        if storage_id in materializations
+    }
