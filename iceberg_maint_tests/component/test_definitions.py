@@ -98,9 +98,9 @@ def test_two_assets_of_one_table_are_refused_until_one_is_named() -> None:
 
 def test_entry_of_no_table_is_refused() -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        build_iceberg_maintenance_defs([EVENTS], assets={"lake.db.evnts": [raw_events.key]})
+        build_iceberg_maintenance_defs([EVENTS], assets={"lake.db.nothing": [raw_events.key]})
     assert str(refusal.value) == (
-        "ICM-126 assets names lake.db.evnts, which is no table of this component. Fix: correct the name, or refresh the "
+        "ICM-126 assets names lake.db.nothing, which is no table of this component. Fix: correct the name, or refresh the "
         "state of the component."
     )
 
