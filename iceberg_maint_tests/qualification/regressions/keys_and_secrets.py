@@ -307,7 +307,7 @@ KEYS_AND_SECRETS = (
         "an observation reports healthy partitions once as examined, and evaluates their checks",
         off(
             "defs/runs/examined.py",
-            "    return sorted(set(healthy).difference(instance.get_materialized_partitions(key))) if healthy else []\n",
+            "    return sorted(set(healthy).difference(materialized())) if healthy else []\n",
             "    return []\n",
             "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
             "unhealthy_one_stays_missing",
