@@ -24,6 +24,7 @@ REWRITE, CONVERSION, DROP, MERGE, MODEL, DIFFERENCE, REACH, IDENTITY, ROW_IDS = 
         "gate_row_ids",
     )
 )
+ATTESTED = (f"{_CORE}/test_attestation.py",)
 EVERY = (*REWRITE, *CONVERSION, *DROP, *MERGE, *DIFFERENCE)
 _SPARK = "iceberg_maint_tests/spark/commit"
 COMMIT = f"{_SPARK}/test_rewrite_files.py::test_commit"
@@ -132,4 +133,17 @@ MUTANTS = (
     Mutant("the swap is not recorded first", "engines/spark/commit/gate.py", "        self._context.record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
     Mutant("a snapshot that has expired is an ancestor", "engines/spark/commit/gate.py", "return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)", "return Lineage(True, True, tuple(since.values()), pinned_row_id)", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
     Mutant("a foreign replace is anybody's", "engines/spark/commit/gate.py", "ours=made_by(summary, installation),", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
+    # Commits of other tools, judged from metadata.
+    Mutant("a kept entry may have another number", "core/commits/attestation.py", '    "data_sequence_number",\n    "partition",', '    "partition",', ATTESTED),
+    Mutant("a kept entry may lie in another partition", "core/commits/attestation.py", '    "partition",\n    "record_count",', '    "record_count",', ATTESTED),
+    Mutant("a file may become live twice", "core/commits/attestation.py", "            if len(is_) > len(was):", "            if False:", ATTESTED),
+    Mutant("a number of the future is as good as any", "core/commits/attestation.py", "            if number > self.after.sequence_number:", "            if False:", ATTESTED),
+    Mutant("a file may have two vectors", "core/commits/attestation.py", "counts[p] > 1", "counts[p] > 9", ATTESTED),
+    Mutant("rows may be fewer", "core/commits/attestation.py", "            if before[0] > after[1] or after[0] > before[1]:", "            if after[0] > before[1]:", ATTESTED),
+    Mutant("rows may be more", "core/commits/attestation.py", "            if before[0] > after[1] or after[0] > before[1]:", "            if before[0] > after[1]:", ATTESTED),
+    Mutant("a vector marks no row", "core/commits/attestation.py", "            most += max(0, records - vector)", "            most += records", ATTESTED),
+    Mutant("a dropped delete that reaches a live file is no hazard", "core/commits/attestation.py", "        if hits:\n            delete, file = hits[0]", "        if False:\n            delete, file = hits[0]", ATTESTED),
+    Mutant("rows may move under a newer delete", "core/commits/attestation.py", "            if delete is None or all(", "            if True or all(", ATTESTED),
+    Mutant("deletes that reach kept files are not sought", "core/commits/attestation.py", "        if not changed:\n            return []\n", "        if changed:\n            return []\n", ATTESTED),
+    Mutant("bounds that differ are no hazard", "core/commits/attestation.py", "            if was != is_:\n                end", "            if False:\n                end", ATTESTED),
 )  # fmt: skip
