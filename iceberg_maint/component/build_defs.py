@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
@@ -60,10 +61,7 @@ def build_iceberg_maintenance_defs(
     names, run = translator or IcebergTranslator((KEY_PREFIX,)), launcher or in_subprocess(Environment())
     listed = sorted(set(tables))
     loaders = _loaders(listed, assets or {}, project)
-    with warnings.catch_warnings():
-        # Partitioned checks are a preview, which this uses on purpose.
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with _quiet():
         built = [
             table_assets(t, names, loaders[t], chosen.observe_cron, blocking=chosen.blocking) for t in listed
         ]
@@ -71,6 +69,15 @@ def build_iceberg_maintenance_defs(
         definitions = [asset for one in built for asset in _definitions(one, names, run)]
         sensor = _sensor(chosen, [key for asset in definitions for key in asset.keys])
     return dg.Definitions(assets=definitions, sensors=sensor)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dagster does not warn of what it calls a preview: partitioned checks, which this uses on purpose, and parts of Pipes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        yield
 
 
 def _definitions(
@@ -96,10 +103,10 @@ def _execute(
     _limit_pool(context.instance, assets.pool)
     command = "run" if context.selected_asset_keys else "observe"
     received = Received(context, assets)
+    extras = launch_extras(context, assets, own)
     try:
-        code = launcher(
-            context, [command, str(assets.table)], launch_extras(context, assets, own), received.take
-        )
+        with _quiet():
+            code = launcher(context, [command, str(assets.table)], extras, received.take)
     except ConfigurationError as why:
         raise dg.Failure(str(why), allow_retries=False) from why
     finally:

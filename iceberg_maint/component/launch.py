@@ -30,7 +30,7 @@ exit code. Interrupts pass through."""
 class _LogsItsEvents:
     """The context of an op that logs its events itself. Pipes would require that the op yields each of its results."""
 
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
+    def __init__(self, context: dg.OpExecutionContext) -> None:
         self._context = context
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +41,8 @@ class _LogsItsEvents:
 
 
 def _logging(context: dg.AssetExecutionContext) -> dg.AssetExecutionContext:
-    return cast("dg.AssetExecutionContext", _LogsItsEvents(context))
+    # That of the op: of an asset's, Dagster itself calls what is deprecated.
+    return cast("dg.AssetExecutionContext", _LogsItsEvents(context.op_execution_context))
 
 
 def in_subprocess(environment: Environment) -> Launcher:
@@ -83,9 +84,11 @@ def in_subprocess(environment: Environment) -> Launcher:
     return launch
 
 
-def by_client(client: dg.PipesClient, **arguments: Any) -> Launcher:
-    """The launcher of a Pipes client, such as that of Kubernetes, EMR or Databricks. `arguments` are those of its `run`; the
-    command is `command`. Its messages are received at its end."""
+def by_client(
+    client: dg.PipesClient, program: Sequence[str] = ("python", "-m", "iceberg_maint"), **arguments: Any
+) -> Launcher:
+    """The launcher of a Pipes client whose `run` takes `command`, such as that of Kubernetes. `program` is the program there, with
+    its options; `arguments` are others of `run`. Messages are received at the end."""
 
     def launch(
         context: dg.AssetExecutionContext,
@@ -93,8 +96,7 @@ def by_client(client: dg.PipesClient, **arguments: Any) -> Launcher:
         extras: Mapping[str, Any],
         receive: Receive,
     ) -> int:
-        whole = ["python", "-m", "iceberg_maint", *command]
-        done = client.run(context=_logging(context), extras=extras, **{"command": whole, **arguments})
+        done = client.run(context=_logging(context), extras=extras, command=[*program, *command], **arguments)
         receive(done.get_custom_messages())
         return 0
 
