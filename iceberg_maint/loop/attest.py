@@ -115,7 +115,8 @@ def attest_snapshot(state: TableState, snapshot_id: int, context: Context, exten
     if stored is not None and verdict.snapshot_id in {s.snapshot_id for s in state.ancestors()}:
         stored = stored.with_verdict(verdict)
         context.ledger.attestations.put(state.uuid, stored)
-    _store_fault(state, stored or Attestation(0, 0).with_verdict(verdict), "", (verdict,), context)
+    if stored is not None or verdict.status is VerificationStatus.ATTESTED:
+        _store_fault(state, stored or Attestation(0, 0), "", (verdict,), context)
     return Attested(state, (verdict,), stored)
 
 
@@ -254,4 +255,5 @@ class _Proof:
 
     def _entries(self, manifest: Manifest) -> Sequence[LiveEntry]:
         self._read_bytes += manifest.length_bytes
-        return self.context.catalogs.of(self.state.table).live_entries(self.state, manifest)
+        catalogs, table = self.context.catalogs, self.state.table
+        return catalogs.interruptible(table, lambda: catalogs.of(table).live_entries(self.state, manifest))
