@@ -1,6 +1,6 @@
-"""Airflow and dbt run the program on a real lake: `make qualify SUITE=platform`.
+"""Airflow and dbt run the program on a real lake, and `dg` takes the component into a project: `make qualify SUITE=platform`.
 
-python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] --apart .cache/apart
+python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] --apart .cache/apart
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from iceberg_maint_tests.qualification.platform import airflow, dbt
+from iceberg_maint_tests.qualification.platform import airflow, component, dbt
 from iceberg_maint_tests.support import jvm
 
-PARTS = {"airflow": airflow.differences, "dbt": dbt.differences}
+PARTS = {"airflow": airflow.differences, "dbt": dbt.differences, "component": component.differences}
 
 
 def main() -> int:

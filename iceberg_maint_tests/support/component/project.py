@@ -33,6 +33,16 @@ def raw_events() -> None: ...
 def defs() -> dg.Definitions:
     return dg.Definitions(assets=[raw_events], resources={"pyspark": "its own"}, executor=dg.in_process_executor)
 """
+_DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
 _DEFS = """\
 type: iceberg_maint.component.IcebergMaintenanceComponent
 attributes:
@@ -52,6 +62,7 @@ class Project:
         for package in (host, host / "defs"):
             (package / "__init__.py").touch()
         (folder / "pyproject.toml").write_text(_PROJECT, "utf-8")
+        (host / "definitions.py").write_text(_DEFINITIONS, "utf-8")
         (host / "defs" / "assets.py").write_text(_ASSETS, "utf-8")
         self.yaml = host / "defs" / "maintenance" / "defs.yaml"
         self.yaml.write_text(_DEFS.format(config=config, python=maintenance), "utf-8")
