@@ -156,7 +156,7 @@ CLASSES_OF_CODECS: Mapping[str, str] = {
 def wrong_number(properties: Mapping[str, str]) -> str:
     """Returns the first property that is no number which Iceberg's writer takes (`Parquet.WriteBuilder`), with its value and the
     rule, "" if there is none or the table writes another format. Arrow's writer would write pages of 0 rows without end."""
-    if not _writes_parquet(properties):
+    if not writes_parquet(properties):
         return ""
     for name in (*_COUNTS, _LEVEL):
         least = -_LARGEST_INT if name == _LEVEL else 1
@@ -173,7 +173,7 @@ def wrong_property(properties: Mapping[str, str]) -> str:
 
 def codec_of(properties: Mapping[str, str]) -> str:
     """Returns the codec that the table names, in lower case, "" if it names none or writes another format."""
-    return properties.get(_CODEC, "").lower() if _writes_parquet(properties) else ""
+    return properties.get(_CODEC, "").lower() if writes_parquet(properties) else ""
 
 
 def wrong_codec(codec: str, *, has_class: bool) -> str:
@@ -186,7 +186,8 @@ def wrong_codec(codec: str, *, has_class: bool) -> str:
     return f"{_CODEC} = {codec}{lacks}; without a jar of its own Spark writes {', '.join(sorted(CODECS))}"
 
 
-def _writes_parquet(properties: Mapping[str, str]) -> bool:
+def writes_parquet(properties: Mapping[str, str]) -> bool:
+    """Whether new data files of the table are Parquet."""
     return properties.get("write.format.default", "parquet").lower() == "parquet"
 
 

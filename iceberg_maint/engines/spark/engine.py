@@ -45,8 +45,8 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     one_line,
 )
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.scan.scan import Table, load_table_info

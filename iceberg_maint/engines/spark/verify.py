@@ -41,9 +41,9 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     first_cause,
 )
 from iceberg_maint.engines.spark.jvm.functions import LIST, OBJECT, STRING, TASK, JavaFunctions
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.scan import Table, load_table_info, scan
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError

@@ -26,9 +26,9 @@ from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge, one_
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.key_positions import find_deleted_positions
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import native_instead
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, plan_tasks, planned_delete_files
 from iceberg_maint.engines.spark.session.executors import measured, ran_out

@@ -21,6 +21,7 @@ from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.rewrite.bin_pack import GroupResult
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.statistics import StatisticsProof, prove_statistics
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
     ColumnarResult,
@@ -29,7 +30,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
     planned_native,
     rewrite_groups,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError, RowDeletes
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import RowDeletes
 from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.row_proof import has_deletes
 from iceberg_maint.engines.spark.scan.scan import discard_files

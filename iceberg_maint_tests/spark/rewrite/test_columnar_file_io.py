@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import S3_FILE_IO, NotColumnarError, io_of, unfollowed
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import (
+    S3_FILE_IO,
+    NotColumnarError,
+    io_of,
+    unfollowed,
+)
 
 NOW = 1_800_000_000.0
 PLAIN = {

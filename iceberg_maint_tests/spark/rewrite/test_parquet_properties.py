@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,11 +17,13 @@ from iceberg_maint.core.policy.data import Reader, RewriteStrategy
 from iceberg_maint.engines.spark import write_rows
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.position_deletes import paths
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
 pytestmark = pytest.mark.spark
 
+CODEC = "write.parquet.compression-codec"
 SPARK_WRITES = "without a jar of its own Spark writes gzip, lz4, lz4_raw, snappy, uncompressed, zstd"
 
 
@@ -167,3 +170,39 @@ def test_conversion_with_a_level_that_is_none_is_refused_with_the_property(
         f"ICM-180 {table}: write.delete.parquet.compression-level = {level}; it must be {rule}. "
         "Fix: correct or unset the property of the table."
     )
+
+
+def codecs(shop: Workshop, table: str) -> set[str]:
+    """The codecs of the live data files."""
+    found = set()
+    for path in paths(shop, table):
+        metadata = pq.read_metadata(path.removeprefix("file:"))
+        found |= {metadata.row_group(0).column(i).compression for i in range(metadata.num_columns)}
+    return found
+
+
+@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE])
+@pytest.mark.parametrize(
+    ("written", "declared", "expected"),
+    [("snappy", None, "SNAPPY"), ("zstd", None, "ZSTD"), ("zstd", "gzip", "GZIP")],
+)
+def test_table_without_a_codec_keeps_that_of_its_files_and_a_declared_one_wins(
+    shop: Workshop, written: str, declared: str | None, expected: str, strategy: RewriteStrategy
+) -> None:
+    table = table_with(shop, "compression-codec", written)
+    shop.sql(f"insert overwrite {table} select id from range(0, 20, 1, 2)")
+    assert codecs(shop, table) == {written.upper()}
+    change = f"set tblproperties ('{CODEC}'='{declared}')" if declared else f"unset tblproperties ('{CODEC}')"
+    shop.sql(f"alter table {table} {change}")
+    assert rewritten(shop, table, strategy).outcome is OutcomeStatus.IMPROVED
+    assert codecs(shop, table) == {expected}
+    assert len(shop.rows(table)) == 20
+
+
+def test_most_bytes_decide_the_codec_of_files_with_several(shop: Workshop) -> None:
+    table = table_with(shop, "compression-codec", "snappy")
+    shop.sql(f"insert into {table} select id from range(1000000, 1001000, 1, 1)")
+    shop.sql(f"alter table {table} unset tblproperties ('{CODEC}')")
+    assert codecs(shop, table) == {"ZSTD", "SNAPPY"}
+    assert rewritten(shop, table).outcome is OutcomeStatus.IMPROVED
+    assert codecs(shop, table) == {"SNAPPY"}

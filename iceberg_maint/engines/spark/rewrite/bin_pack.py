@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.columns import writes_parquet
 from iceberg_maint.core.model.table_state import LayoutOrder
 from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.core.planning.plan import Batch
@@ -20,6 +21,7 @@ from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import PROOF
+from iceberg_maint.engines.spark.rewrite.codec import codec_to_write
 from iceberg_maint.engines.spark.rewrite.sort import sorted_rows
 from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.footer_proof import footer_difference
@@ -33,7 +35,7 @@ from iceberg_maint.engines.spark.scan.staging import GroupTasks, check_reads_sta
 from iceberg_maint.errors import WRONG_COUNT_FIX, RefusedError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
 _DEFAULT_BYTES = 128 * 1024 * 1024
@@ -113,7 +115,9 @@ def rewrite_group(
             unobserved = _rows(table, source, group)
             rows = sorted_rows(rows, unobserved, order, group.expected_output_files, planned)
         _check_lineage(batch, table, rows)
-        _write(bridge, rows, batch, group, group_id, policy)
+        if bridge.is_spark_3 and batch.format_version >= 3:
+            rows = _with_lineage(rows)
+        _write(bridge, _writer(table, rows, group), batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
         bridge.spark.sparkContext.setJobDescription(f"{batch.table} {PROOF} (batch {batch.batch_id})")
         after = fingerprint_files(bridge, table, files) if full else None
@@ -202,22 +206,23 @@ def _check_lineage(batch: Batch, table: Table, rows: DataFrame) -> None:
         )
 
 
+def _writer(table: Table, rows: DataFrame, group: FileGroup) -> DataFrameWriter:
+    writer = rows.write.format("iceberg").mode("append")
+    if not writes_parquet(dict(table.java.properties())):
+        return writer
+    return writer.option("compression-codec", codec_to_write(table.java, group.files))
+
+
 def _write(
     bridge: Bridge,
-    rows: DataFrame,
+    writer: DataFrameWriter,
     batch: Batch,
     group: FileGroup,
     group_id: str,
     policy: RewriteDataFilesPolicy,
 ) -> None:
-    if bridge.is_spark_3 and batch.format_version >= 3:
-        rows = _with_lineage(rows)
-    writer = (
-        rows.write.format("iceberg")
-        .mode("append")
-        .option("target-file-size-bytes", str(max_output_bytes(batch, policy)))
-        .option("output-spec-id", str(group.output_spec_id))
-    )
+    writer = writer.option("target-file-size-bytes", str(max_output_bytes(batch, policy)))
+    writer = writer.option("output-spec-id", str(group.output_spec_id))
     if group.output_spec_id == group.spec_id:
         # The rows stay in their partition, so the write needs no shuffle and no sort.
         writer = writer.option("distribution-mode", "none")

@@ -30,14 +30,10 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import json_spec
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers, run_tasks, task_memory_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import content_of_file, is_columnar, wrong_file
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
-    NotColumnarError,
-    identity_constants,
-    io_of,
-    reference,
-)
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import identity_constants, reference
 from iceberg_maint.engines.spark.scan.scan import Table, partition_specs
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, wrong_keys
 

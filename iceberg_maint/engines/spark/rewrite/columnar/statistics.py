@@ -14,8 +14,9 @@ from typing import Any
 from iceberg_maint.columnar.check.file_statistics import StatisticsTask
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers, run_tasks
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError, io_of, metrics_modes
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import metrics_modes
 from iceberg_maint.engines.spark.rewrite.columnar.worker import FileStatistics, statistics_task
 from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.ports.engine import WrittenFile

@@ -21,6 +21,12 @@ from iceberg_maint.core.planning.work import InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
+from iceberg_maint.engines.spark.rewrite.codec import codec_to_write
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import (
+    NotColumnarError,
+    TaskMemoryError,
+    io_of,
+)
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
     MEMORY_SETTING,
     MOST_DECODED_BYTES,
@@ -32,13 +38,10 @@ from iceberg_maint.engines.spark.rewrite.columnar.job import (
 from iceberg_maint.engines.spark.rewrite.columnar.sample import Draw, compare_sample
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
     NewLocations,
-    NotColumnarError,
     Output,
     RowDeletes,
     TaskMaker,
-    TaskMemoryError,
     divided,
-    io_of,
     new_operation_id,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
@@ -146,9 +149,13 @@ def rewrite_groups(
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
     outputs = _outputs(bridge, table, planned)
-    inputs = (f.path for p in planned for f in p.group.files)
-    io = io_of(table.java, [*inputs, *(d.path for d in deletes.files), *(o.location for o in outputs)])
-    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
+    inputs = [f for p in planned for f in p.group.files]
+    io = io_of(
+        table.java,
+        [*(f.path for f in inputs), *(d.path for d in deletes.files), *(o.location for o in outputs)],
+    )
+    codec = codec_to_write(table.java, inputs)
+    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof, codec)
     tasks = [
         maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
         for o in outputs

@@ -1,10 +1,9 @@
-"""The tasks of a batch that Arrow rewrites: their input files, their output file, and the FileIO settings that they follow."""
+"""The tasks of a batch that Arrow rewrites: their input files, and their output file."""
 
 from __future__ import annotations
 
-import time
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -32,87 +31,6 @@ from iceberg_maint.engines.spark.rewrite.columnar.worker import ATTEMPT
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, partition_specs
 
-S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
-_RESOLVING_FILE_IO = "org.apache.iceberg.io.ResolvingFileIO"
-_FOLLOWED = frozenset(
-    {
-        "client.region",
-        "http-client.proxy-endpoint",
-        "s3.access-key-id",
-        "s3.endpoint",
-        "s3.force-virtual-addressing",
-        "s3.path-style-access",
-        "s3.proxy-uri",
-        "s3.region",
-        "s3.secret-access-key",
-        "s3.session-token",
-    }
-)
-_WITHOUT_EFFECT = (
-    "client.refresh-credentials",
-    "s3.analytics-accelerator",
-    "s3.checksum-enabled",
-    "s3.connect-timeout",
-    "s3.crt.",
-    "s3.delete",
-    "s3.multipart.",
-    "s3.preload-client-enabled",
-    "s3.request-timeout",
-    "s3.retry.",
-    "s3.session-token-expires-at-ms",
-    "s3.staging-dir",
-)
-"""Settings of speed, of other requests, or of credentials that are checked here."""
-_OF_S3 = ("client.", "s3.")
-_S3 = ("s3://", "s3a://", "s3n://")
-_EXPIRY = "s3.session-token-expires-at-ms"
-LEAST_SECONDS = 600
-"""Credentials that end sooner are left to Iceberg's own client, which asks the catalog for new ones."""
-
-
-class NotColumnarError(Exception):
-    """The batch does not qualify, for a reason that metadata do not show. Nothing is left of what was written."""
-
-
-class TaskMemoryError(NotColumnarError):
-    """A Python worker had too little memory for a task, also in streaming mode."""
-
-
-def io_of(java_table: Any, paths: Iterable[str]) -> Mapping[str, str] | None:
-    """Returns the properties of a table's FileIO, None if all paths are on a local file system. Raises NotColumnarError
-    if Arrow would read or write them with other settings than Iceberg."""
-    remote = [p for p in paths if not p.startswith(("/", "file:"))]
-    if not remote:
-        return None
-    if other := next((p for p in remote if not p.startswith(_S3)), ""):
-        raise NotColumnarError(f"files are on {other.partition(':')[0]}")
-    if any("//" in p.partition("://")[2] for p in remote):
-        raise NotColumnarError("Arrow reads no key with two slashes in a row")
-    io = java_table.io()
-    name = str(io.getClass().getName())
-    if name == _RESOLVING_FILE_IO:
-        name = str(io.ioClass(remote[0]).getName())
-    properties = {str(k): str(v) for k, v in dict(io.properties()).items()}
-    if reason := unfollowed(name, properties, time.time()):
-        raise NotColumnarError(reason)
-    return properties
-
-
-def unfollowed(io_class: str, properties: Mapping[str, str], now_seconds: float) -> str:
-    """Returns why Arrow cannot take the place of a FileIO on S3, "" if it can. It ignores settings that it does not
-    have, such as encryption by the server, tags and signing by the catalog."""
-    if io_class != S3_FILE_IO:
-        return f"the table's FileIO is {io_class}"
-    for key, value in sorted(properties.items()):
-        is_set = key.startswith(_OF_S3) and value.lower() not in ("", "false")
-        if is_set and key not in _FOLLOWED and not key.startswith(_WITHOUT_EFFECT):
-            return f"Arrow has no setting {key}"
-    expiry_ms = properties.get(_EXPIRY, "")
-    if expiry_ms.isdecimal() and int(expiry_ms) / 1000 - now_seconds < LEAST_SECONDS:
-        return f"the catalog's credentials end within {LEAST_SECONDS} seconds"
-    return ""
-
-
 _METRICS_PREFIX = "write.metadata.metrics."
 _PAGE_PROPERTIES = frozenset(
     f"write.parquet.{name}"
@@ -121,8 +39,6 @@ _PAGE_PROPERTIES = frozenset(
 """A table with one of these wants its pages encoded so. Pages are not copied."""
 _MOST_INFERRED = 100
 """Iceberg's `write.metadata.metrics.max-inferred-column-defaults`: further columns have no metrics by default."""
-_DEFAULT_CODEC = "gzip"
-"""Iceberg's codec for a table that was created before 1.4 and names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +60,9 @@ class TaskMaker:
         format_version: int,
         deletes: RowDeletes,
         proof: ProofLevel,
+        codec: str,
     ) -> None:
-        self._bridge, self._table, self._format_version = bridge, table, format_version
+        self._bridge, self._table, self._format_version, self._codec = bridge, table, format_version, codec
         self._properties = bridge.texts_by_key(table.java.properties())
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = metrics_modes(bridge, table, self._properties)
@@ -200,7 +117,7 @@ class TaskMaker:
         table_bytes = int(given.get(ROW_GROUP_PROPERTY, defaults.row_group_bytes))
         level = given.get("write.parquet.compression-level")
         return Encoding(
-            codec=given.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower(),
+            codec=self._codec,
             level=None if level is None else int(level),
             row_group_bytes=row_group_bytes(group_bytes, self._parallelism, table_bytes),
             page_bytes=number("page-size-bytes", defaults.page_bytes),

@@ -1,0 +1,51 @@
+"""The codec of rewritten Parquet files: that of the table's property, else that of most bytes of the input files.
+
+Iceberg's Java writer takes gzip for a table without the property (`PARQUET_COMPRESSION_DEFAULT`). PyIceberg, DuckDB and
+others write zstd or snappy and set no property: their tables would get gzip, for several times the CPU.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.storage import FileRange, Storage
+from iceberg_maint.core.model.columns import codec_of
+from iceberg_maint.core.planning.work import InputFile
+from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
+
+ICEBERG_DEFAULT = "gzip"
+_NAMES = {0: "uncompressed", 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
+"""Iceberg's names of the codecs that every writer has, by Parquet's number."""
+_FILES_READ = 3
+_COLUMNS, _METADATA, _CODEC, _COMPRESSED_BYTES = 1, 3, 4, 7
+"""Fields of Parquet's RowGroup, ColumnChunk and ColumnMetaData."""
+
+
+def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
+    """Returns Iceberg's name of the codec, in lower case. Reads the footers of the largest three files if the table declares
+    none. If they cannot be read, or most of their bytes have a codec that not every writer has, returns Iceberg's default."""
+    if declared := codec_of(dict(java_table.properties())):
+        return declared
+    largest = heapq.nlargest(_FILES_READ, files, key=lambda f: f.size_bytes)
+    byte_counts: Counter[int] = Counter()
+    try:
+        storage = Storage(io_of(java_table, [f.path for f in largest]) or {})
+        for file in largest:
+            byte_counts += _bytes_by_codec(FileRange(storage, file.path, file.size_bytes, hold=False))
+    except (NotColumnarError, MetadataError, OSError, ValueError):
+        return ICEBERG_DEFAULT
+    return _NAMES.get(max(byte_counts, key=byte_counts.__getitem__, default=-1), ICEBERG_DEFAULT)
+
+
+def _bytes_by_codec(content: FileRange) -> Counter[int]:
+    """Compressed bytes by Parquet's number of the codec. Raises MetadataError if the file is not Parquet."""
+    byte_counts: Counter[int] = Counter()
+    for group in ParquetBytes.of(content).row_groups:
+        for chunk in get(group, _COLUMNS)[1]:
+            metadata = get(chunk, _METADATA)
+            byte_counts[get(metadata, _CODEC)] += get(metadata, _COMPRESSED_BYTES)
+    return byte_counts
