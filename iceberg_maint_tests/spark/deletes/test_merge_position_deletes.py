@@ -74,7 +74,9 @@ def merge(
 
 
 def verify(shop: Workshop, name: str) -> tuple[VerificationStatus, StoredProof | None, Compared | None]:
-    commit = find_commit(shop.catalog.pin(TableId.parse(name)), None)
+    state = shop.catalog.pin(TableId.parse(name))
+    assert state.snapshot is not None
+    commit = find_commit(state, state.snapshot.snapshot_id)
     found = SparkVerifier(lambda: shop.spark).verify(commit)  # type: ignore[arg-type]
     return found.status, found.stored, found.compared
 

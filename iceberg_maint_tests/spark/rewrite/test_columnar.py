@@ -215,7 +215,9 @@ def pyiceberg_rows(name: str, shop: Workshop) -> list[dict[str, Any]]:
 def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> None:
     name = time_table(shop)
     Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
-    commit = find_commit(shop.catalog.pin(TableId.parse(name)), None)
+    state = shop.catalog.pin(TableId.parse(name))
+    assert state.snapshot is not None
+    commit = find_commit(state, state.snapshot.snapshot_id)
     assert isinstance(commit, MaintenanceCommit)
     found = SparkVerifier(lambda: shop.spark).verify(commit)
     assert found.status is VerificationStatus.UNPROVABLE

@@ -39,7 +39,9 @@ def test_rows_deleted_by_uuid_stay_deleted_where_icebergs_scan_leaves_the_delete
     assert [o.outcome for o in outcomes].count(OutcomeStatus.IMPROVED) == 1
     assert twin.table.currentSnapshot().summary()["total-equality-deletes"] == "0"
     assert (tags_by_duckdb(twin), twin.tags()) == ([2, 3, 4, 5, 6], [2, 3, 4, 5, 6])
-    commit = find_commit(way.maintainer.catalog.pin(TableId.parse(twin.name)), None)
+    state = way.maintainer.catalog.pin(TableId.parse(twin.name))
+    assert state.snapshot is not None
+    commit = find_commit(state, state.snapshot.snapshot_id)
     assert isinstance(commit, MaintenanceCommit)
     verified = SparkVerifier(lambda: way.maintainer.spark).verify(commit)
     assert verified.status is VerificationStatus.ATTESTED, verified
