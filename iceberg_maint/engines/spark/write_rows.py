@@ -31,6 +31,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
     rewrite_groups,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import RowDeletes
+from iceberg_maint.engines.spark.rewrite.columnar.written_codec import codec_to_write
 from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.row_proof import has_deletes
 from iceberg_maint.engines.spark.scan.scan import discard_files
@@ -109,9 +110,10 @@ def write_native(
     """Writes the replacement of every group, up to `max_concurrent_groups` at once. Returns Java DataFiles, their values,
     their proof, and a note if their statistics were not compared."""
     table, batch = work.table, work.batch
+    codec = codec_to_write(table.java, (f for p in work.planned for f in p.group.files))
 
     def rewrite(group_tasks: GroupTasks) -> bin_pack.GroupResult:
-        return bin_pack.rewrite_group(bridge, table, batch, group_tasks, policy)
+        return bin_pack.rewrite_group(bridge, table, batch, group_tasks, policy, codec)
 
     items = [(job_description(batch, p.group.partition), p) for p in work.planned]
     results = jobs.run(bridge, new_job_group(), rewrite, items, policy.max_concurrent_groups)

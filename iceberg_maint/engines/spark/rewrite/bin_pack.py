@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.columns import writes_parquet
 from iceberg_maint.core.model.table_state import LayoutOrder
 from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.core.planning.plan import Batch
@@ -21,7 +20,6 @@ from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import PROOF
-from iceberg_maint.engines.spark.rewrite.codec import codec_to_write
 from iceberg_maint.engines.spark.rewrite.sort import sorted_rows
 from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.footer_proof import footer_difference
@@ -91,9 +89,14 @@ class GroupResult:
 
 
 def rewrite_group(
-    bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, policy: RewriteDataFilesPolicy
+    bridge: Bridge,
+    table: Table,
+    batch: Batch,
+    group_tasks: GroupTasks,
+    policy: RewriteDataFilesPolicy,
+    codec: str,
 ) -> GroupResult:
-    """Writes the replacement of one group and proves it. Commits nothing.
+    """Writes the replacement of one group and proves it. Commits nothing. `codec` is that of Parquet files, "" of others.
 
     Raises RefusedError ICM-101 if Spark read other files or rows than the plan lists, ICM-108
     if a row would lose its lineage. The result may be empty, because deletes may have removed every row.
@@ -117,7 +120,10 @@ def rewrite_group(
         _check_lineage(batch, table, rows)
         if bridge.is_spark_3 and batch.format_version >= 3:
             rows = _with_lineage(rows)
-        _write(bridge, _writer(table, rows, group), batch, group, group_id, policy)
+        writer = rows.write.format("iceberg").mode("append")
+        if codec:
+            writer = writer.option("compression-codec", codec)
+        _write(bridge, writer, batch, group, group_id, policy)
         files = _new_files(bridge, table.java, group_id)
         bridge.spark.sparkContext.setJobDescription(f"{batch.table} {PROOF} (batch {batch.batch_id})")
         after = fingerprint_files(bridge, table, files) if full else None
@@ -204,13 +210,6 @@ def _check_lineage(batch: Batch, table: Table, rows: DataFrame) -> None:
             f"{batch.table}: the rows of a v3 table would be written without {', '.join(missing)}",
             "report this; nothing was written.",
         )
-
-
-def _writer(table: Table, rows: DataFrame, group: FileGroup) -> DataFrameWriter:
-    writer = rows.write.format("iceberg").mode("append")
-    if not writes_parquet(dict(table.java.properties())):
-        return writer
-    return writer.option("compression-codec", codec_to_write(table.java, group.files))
 
 
 def _write(

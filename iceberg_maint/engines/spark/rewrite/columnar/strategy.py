@@ -21,7 +21,6 @@ from iceberg_maint.core.planning.work import InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
-from iceberg_maint.engines.spark.rewrite.codec import codec_to_write
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import (
     NotColumnarError,
     TaskMemoryError,
@@ -45,6 +44,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
     new_operation_id,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
+from iceberg_maint.engines.spark.rewrite.columnar.written_codec import codec_to_write
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, discard_files
 from iceberg_maint.engines.spark.scan.staging import GroupTasks

@@ -13,7 +13,7 @@ from typing import Any
 
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.storage import FileRange, Storage
-from iceberg_maint.core.model.columns import codec_of
+from iceberg_maint.core.model.columns import codec_of, writes_parquet
 from iceberg_maint.core.planning.work import InputFile
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
 
@@ -26,9 +26,15 @@ _COLUMNS, _METADATA, _CODEC, _COMPRESSED_BYTES = 1, 3, 4, 7
 
 
 def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
-    """Returns Iceberg's name of the codec, in lower case. Reads the footers of the largest three files if the table declares
-    none. If they cannot be read, or most of their bytes have a codec that not every writer has, returns Iceberg's default."""
-    if declared := codec_of(dict(java_table.properties())):
+    """Returns Iceberg's name of the codec, in lower case; "" if the table writes another format than Parquet.
+
+    Reads the footers of the largest three files if the table declares none. If they cannot be read, or most of their bytes
+    have a codec that not every writer has, returns Iceberg's default.
+    """
+    properties = dict(java_table.properties())
+    if not writes_parquet(properties):
+        return ""
+    if declared := codec_of(properties):
         return declared
     largest = heapq.nlargest(_FILES_READ, files, key=lambda f: f.size_bytes)
     byte_counts: Counter[int] = Counter()
