@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from iceberg_maint.core.commits.change import (
     ROW_IDS_SINCE,
@@ -23,11 +22,11 @@ from iceberg_maint.core.commits.change import (
     Identity,
     LiveEntry,
     Rule,
-    Scope,
     Violation,
     scope_of,
 )
 from iceberg_maint.core.commits.delete_scope import DeleteIndex
+from iceberg_maint.core.commits.live_rows import Live, RowCounts
 from iceberg_maint.core.commits.manifest_rules import digest_entries, planned_entries
 from iceberg_maint.core.model.table_state import FileKind, Manifest
 
@@ -68,18 +67,6 @@ class MetadataVerdict:
     facts: tuple[Violation, ...] = ()
     hazards: tuple[Violation, ...] = ()
     file_bytes: int = 0
-
-
-class _Live(NamedTuple):
-    """A live entry with its spec and, of a position delete file, the only data file that it names."""
-
-    spec_id: int
-    entry: LiveEntry
-    gate: Entry
-
-    @property
-    def identity(self) -> Identity:
-        return self.gate.identity
 
 
 def judge_metadata(
@@ -133,7 +120,7 @@ class _Comparison:
 
     def __init__(self, before: Side, after: Side, unpartitioned: frozenset[int], read: ReadEntries) -> None:
         self.before, self.after, self._unpartitioned = before, after, unpartitioned
-        self._read_entries, self._known = read, dict[str, list[_Live]]()
+        self._read_entries, self._known = read, dict[str, list[Live]]()
         old, now = {m.path: m for m in before.manifests}, {m.path: m for m in after.manifests}
         self.relisted = sorted(p for p in old.keys() & now.keys() if old[p] != now[p])
         self._shared = [m for p, m in old.items() if now.get(p) == m]
@@ -151,7 +138,7 @@ class _Comparison:
             return _verdict(facts, Judgement.PROVED, summary)
         removed, added = _data(self.removed), _data(self.added)
         reached = self._reached_files()
-        rows = _Rows(self._deletes(self.before), self._deletes(self.after), self._unpartitioned)
+        rows = RowCounts(self._deletes(self.before), self._deletes(self.after), self._unpartitioned)
         facts = (
             *self._kept_entries(),
             *self._numbers(),
@@ -176,15 +163,15 @@ class _Comparison:
         size += 2 * sum(live.entry.size_bytes for live in reached)
         return _verdict(facts, Judgement.OPEN, summary, hazards, size)
 
-    def _entries(self, manifests: Iterable[Manifest]) -> Iterator[_Live]:
+    def _entries(self, manifests: Iterable[Manifest]) -> Iterator[Live]:
         for manifest in manifests:
             if manifest.path not in self._known:
                 self._known[manifest.path] = list(self._read(manifest))
             yield from self._known[manifest.path]
 
-    def _read(self, manifest: Manifest) -> Iterator[_Live]:
+    def _read(self, manifest: Manifest) -> Iterator[Live]:
         for entry in self._read_entries(manifest):
-            yield _Live(manifest.spec_id, entry, self._gate_entry(manifest.spec_id, entry))
+            yield Live(manifest.spec_id, entry, self._gate_entry(manifest.spec_id, entry))
 
     def _gate_entry(self, spec_id: int, entry: LiveEntry) -> Entry:
         return Entry(
@@ -202,7 +189,7 @@ class _Comparison:
     def _deletes(self, side: Side) -> list[Entry]:
         return [live.gate for live in self._entries(m for m in side.manifests if m.is_deletes)]
 
-    def _reached_files(self) -> list[_Live]:
+    def _reached_files(self) -> list[Live]:
         """The kept data files that a removed or an added delete may reach."""
         gone = {live.entry.path for live in _data(self.removed)}
         changed = [
@@ -254,7 +241,7 @@ class _Comparison:
         for path in sorted(p for p in added if p is not None and counts[p] > 1):
             yield Violation(Rule.SECOND_VECTOR, f"{path} has {counts[path]} deletion vectors")
 
-    def _dropped(self, reached: Sequence[_Live], added: Sequence[_Live]) -> Iterator[Violation]:
+    def _dropped(self, reached: Sequence[Live], added: Sequence[Live]) -> Iterator[Violation]:
         """Deletes that the commit removed and that would still reach a live file."""
         removed = [d.gate for d in self.removed if d.entry.kind is not FileKind.DATA]
         index = DeleteIndex(removed, self._unpartitioned)
@@ -269,89 +256,6 @@ class _Comparison:
             )
 
 
-class _Rows:
-    """How many rows of data files are live before and after, as far as metadata bounds the number."""
-
-    def __init__(
-        self, before: Sequence[Entry], after: Sequence[Entry], unpartitioned: frozenset[int]
-    ) -> None:
-        self._before, self._after = _Deletes(before, unpartitioned), _Deletes(after, unpartitioned)
-
-    def most(self, removed: Sequence[_Live], added: Sequence[_Live]) -> int:
-        """The most rows that may be live in these files on either side."""
-        return max(self._before.rows(removed)[1], self._after.rows(added)[1])
-
-    def are_whole(self, removed: Sequence[_Live], added: Sequence[_Live]) -> bool:
-        """Whether no delete reaches these files."""
-        return self._before.rows(removed) == _whole(removed) and self._after.rows(added) == _whole(added)
-
-    def facts(
-        self, removed: Sequence[_Live], added: Sequence[_Live], reached: Sequence[_Live]
-    ) -> Iterator[Violation]:
-        """Yields numbers of live rows that cannot be equal."""
-        subject = f"{len(removed)} removed and {len(added)} added data files"
-        groups = [(subject, removed, added), *((f.entry.path, [f], [f]) for f in reached)]
-        for name, old, new in groups:
-            before, after = self._before.rows(old), self._after.rows(new)
-            if before[0] > after[1] or after[0] > before[1]:
-                verb = "lost" if before[0] > after[1] else "brought back or doubled"
-                count = before[0] - after[1] if before[0] > after[1] else after[0] - before[1]
-                yield Violation(
-                    Rule.ROW_COUNT,
-                    f"{_range(before)} rows were live before and {_range(after)} are after it in {name}: "
-                    f"at least {count} are {verb}",
-                )
-
-    def moved(self, removed: Sequence[_Live], added: Sequence[_Live]) -> Iterator[Violation]:
-        """Yields equality deletes that reach an added file and not all files that its rows may come from."""
-        by_scope: dict[Scope, list[_Live]] = defaultdict(list)
-        for file in removed:
-            by_scope[file.gate.scope].append(file)
-        for file in added:
-            delete = self._after.equality.find(file.gate)
-            sources = by_scope.get(file.gate.scope) or removed
-            if delete is None or all(self._before.equality.find(s.gate) is not None for s in sources):
-                continue
-            yield Violation(
-                Rule.SCOPE,
-                f"equality delete {delete.path} (sequence number {delete.data_sequence_number}) reaches "
-                f"{file.entry.path} ({file.entry.data_sequence_number}) and not every file that it replaces",
-            )
-            return
-
-
-class _Deletes:
-    """The deletes of one snapshot, by the way in which they reach data files."""
-
-    def __init__(self, deletes: Sequence[Entry], unpartitioned: frozenset[int]) -> None:
-        self.equality = DeleteIndex(
-            (d for d in deletes if d.kind is FileKind.EQUALITY_DELETES), unpartitioned
-        )
-        positions = [d for d in deletes if d.kind is FileKind.POSITION_DELETES]
-        self._shared = DeleteIndex((d for d in positions if d.referenced_data_file is None), unpartitioned)
-        self._of_file: dict[str, list[Entry]] = defaultdict(list)
-        for delete in deletes:
-            if delete.referenced_data_file is not None and delete.kind is not FileKind.EQUALITY_DELETES:
-                self._of_file[delete.referenced_data_file].append(delete)
-
-    def rows(self, files: Iterable[_Live]) -> tuple[int, int]:
-        """The fewest and the most rows of these data files that can be live."""
-        fewest = most = 0
-        for file in files:
-            records, marks = file.entry.record_count, self._marks(file.gate)
-            vector = sum(d.record_count for d in marks if d.kind is FileKind.DELETION_VECTOR)
-            others = sum(d.record_count for d in marks if d.kind is FileKind.POSITION_DELETES and not vector)
-            is_open = self.equality.find(file.gate) is not None
-            is_open = is_open or (not vector and self._shared.find(file.gate) is not None)
-            most += max(0, records - vector)
-            fewest += 0 if is_open else max(0, records - vector - others)
-        return fewest, most
-
-    def _marks(self, file: Entry) -> list[Entry]:
-        number = file.data_sequence_number
-        return [d for d in self._of_file.get(file.path, ()) if number <= d.data_sequence_number]
-
-
 def _verdict(
     facts: Sequence[Violation],
     otherwise: Judgement,
@@ -363,24 +267,15 @@ def _verdict(
     return MetadataVerdict(judgement, summary, tuple(facts), tuple(hazards), file_bytes)
 
 
-def _by_identity(entries: Iterable[_Live]) -> dict[Identity, list[_Live]]:
-    by_identity: dict[Identity, list[_Live]] = {}
+def _by_identity(entries: Iterable[Live]) -> dict[Identity, list[Live]]:
+    by_identity: dict[Identity, list[Live]] = {}
     for live in entries:
         by_identity.setdefault(live.identity, []).append(live)
     return by_identity
 
 
-def _data(entries: Iterable[_Live]) -> list[_Live]:
+def _data(entries: Iterable[Live]) -> list[Live]:
     return [live for live in entries if live.entry.kind is FileKind.DATA]
-
-
-def _whole(files: Iterable[_Live]) -> tuple[int, int]:
-    records = sum(f.entry.record_count for f in files)
-    return records, records
-
-
-def _range(rows: tuple[int, int]) -> str:
-    return f"{rows[0]:,}" if rows[0] == rows[1] else f"{rows[0]:,} to {rows[1]:,}"
 
 
 def _marked_file(entry: LiveEntry) -> str | None:
@@ -416,7 +311,7 @@ _KEPT_FACTS = (
 """The fields that decide which rows readers see in a file."""
 
 
-def _difference(was: _Live, is_: _Live) -> str | None:
+def _difference(was: Live, is_: Live) -> str | None:
     """The first fact of a kept file that differs, with both values. Rows without ids get them in format v3, and a
     writer may omit bounds."""
     if was.spec_id != is_.spec_id:
@@ -436,9 +331,7 @@ def _difference(was: _Live, is_: _Live) -> str | None:
     return None
 
 
-def _bounds(
-    removed: Sequence[_Live], added: Sequence[_Live], types: Mapping[int, str]
-) -> Iterator[Violation]:
+def _bounds(removed: Sequence[Live], added: Sequence[Live], types: Mapping[int, str]) -> Iterator[Violation]:
     """Yields a column whose lowest or highest value differs, if every file states it. Deletes change bounds, so none may
     reach the files. A stated bound may be wrong, so this refutes nothing."""
     if not removed or not added:
