@@ -115,9 +115,16 @@ def _execute(
 
 
 def _limit_pool(instance: dg.DagsterInstance, pool: str) -> None:
-    """One op at a time on a table. The default limit of the instance, which holds for other pools too, stays."""
+    """One op at a time on a table, where Dagster frees the slot of a run that died: elsewhere the lease of the ledger alone keeps
+    them apart, and the later one waits. The default limit of the instance, which holds for other pools too, stays."""
+    settings = instance.run_monitoring_settings if instance.run_monitoring_enabled else {}
     storage = instance.event_log_storage
-    if storage.supports_global_concurrency_limits and pool not in storage.get_concurrency_keys():
+    if (
+        settings.get("free_slots_after_run_end_seconds") is None
+        or not storage.supports_global_concurrency_limits
+    ):
+        return
+    if pool not in storage.get_concurrency_keys():
         storage.set_concurrency_slots(pool, 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -71,6 +72,35 @@ class Dagster:
         check = dg.AssetCheckKey(KEY, DUE_CHECK)
         infos = self.instance.event_log_storage.get_asset_check_partition_info([check])
         return {str(i.partition_key): i.latest_execution_status.value for i in infos}
+
+
+def _pools(folder: Path, settings: str) -> dict[str, int]:
+    """The limits of pools after a run on an instance with these settings."""
+    (folder / "dagster.yaml").write_text(settings, "utf-8")
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        instance.add_dynamic_partitions(PARTITIONS, ["p=0", "p=1"])
+        assert Dagster(instance).run(sends(STARTED, health({}), DONE)).success
+        storage = instance.event_log_storage
+        return {
+            pool: storage.get_concurrency_info(pool).slot_count for pool in storage.get_concurrency_keys()
+        }
+
+
+@pytest.mark.parametrize(
+    ("settings", "pools"),
+    [
+        ("", {}),
+        ("run_monitoring: {enabled: true}", {}),
+        (
+            "run_monitoring: {enabled: true, free_slots_after_run_end_seconds: 60}",
+            {"iceberg_table__lake__db__events": 1},
+        ),
+    ],
+)
+def test_pool_of_a_table_has_a_limit_where_the_slot_of_a_dead_run_becomes_free(
+    settings: str, pools: dict[str, int], tmp_path: Path
+) -> None:
+    assert _pools(tmp_path, settings) == pools
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_observation_reports_partitions_checks_and_what_is_due(project: Project,
     assert checks(said, "delete_files") == {"p=0": True, "p=1": True, "p=2": True}
     assert checks(said, "maintenance_due") == {"p=0": False, "p=1": False, "p=2": False}
     assert checks(said, "no_progress") == {None: True}
-    assert said["pools"] == {"iceberg_table__lake__db__events": 1}
+    assert said["pools"] == {}  # nothing would free the slot of a run that dies
     [table] = [e for e in said["events"] if e["kind"] == "observation" and e["partition"] is None]
     assert {"card", "files", "due_partitions", "policy"} <= set(table["labels"])
 
