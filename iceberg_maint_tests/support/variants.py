@@ -4,6 +4,8 @@ A parametrized test goes through versions, routes, seeds and places. Where one v
 them `make test` runs: `drawn(2)`. They are drawn by the names of the tests: other versions and routes for each test. A change that breaks only a variant
 that was not drawn is rare, and `make qualify SUITE=variants` finds it.
 
+A variant that alone kills a mutant is named, and is always among them: `drawn(15, always=("writers",))`.
+
 A test, or one of its parameters, has the mark `variant` itself if a cheaper test goes through the same code.
 """
 
@@ -29,9 +31,14 @@ class Variants:
 
 
 def not_drawn(variants: list[pytest.Item]) -> list[pytest.Item]:
-    """The variants of a test that `make test` does not run: all but those with the smallest checksums of their names.
-    It draws from those without the mark `variant`."""
+    """The variants of a test that `make test` does not run: all but those that are always drawn, and those with the
+    smallest checksums of their names. It draws from those without the mark `variant`."""
     mark = variants[0].get_closest_marker("drawn")
     count = int(mark.args[0]) if mark else len(variants)
+    always = {f"[{name}]" for name in mark.kwargs.get("always", ())} if mark else set()
     able = (item for item in variants if not item.get_closest_marker("variant"))
-    return sorted(able, key=lambda item: (crc32(item.name.encode()), item.name))[count:]
+
+    def place(item: pytest.Item) -> tuple[bool, int, str]:
+        return not any(item.name.endswith(name) for name in always), crc32(item.name.encode()), item.name
+
+    return sorted(able, key=place)[count:]
