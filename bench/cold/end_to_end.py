@@ -101,9 +101,9 @@ def _report(name: str, costs: Costs) -> None:
             ratios = [b / a for a, b in zip(medians["ours"], medians[other], strict=True)]
             wall, cpu, memory = (round(r, 2) for r in ratios)
             print(f"{name}: {cpu:.2f} x CPU, {wall:.2f} x wall, {memory:.2f} x memory of {other}")
-            document[f"{key}_{other.replace('-', '_')}"] = f"{cpu} CPU, {wall} wall, {memory} memory"
+            document[f"{key}_{other.replace('-', '_')}"] = f"{cpu}/{wall}/{memory}"
     print(json.dumps(medians))
-    publish("end-to-end", document)
+    publish("end_to_end", document)
 
 
 if __name__ == "__main__":
