@@ -56,13 +56,14 @@ class Attested:
 
 def attest_table(state: TableState, context: Context, extent: Extent, *, history: bool = True) -> Attested:
     """Judges the commits of main since the cursor, and stores each verdict. Without a cursor, all retained ones; without
-    `history` the newest one.
+    `history` the newest one. With files, first the commits before the cursor that only metadata attested.
 
     Raises what the catalog and the verifier raise, but for files of one commit that are missing, damaged or too large.
     """
     stored = context.ledger.attestations.get(state.uuid)
     head = state.snapshot
-    if head is None or (stored is not None and stored.snapshot_id == head.snapshot_id):
+    unread = stored.of_main(state).unread if stored is not None and extent.files else ()
+    if head is None or (stored is not None and stored.snapshot_id == head.snapshot_id and not unread):
         return Attested(state, (), stored)
     claims = claims_since(state, stored)
     if stored is None and not history:
@@ -70,6 +71,13 @@ def attest_table(state: TableState, context: Context, extent: Extent, *, history
     proof = _Proof(state, context, extent)
     at = replace(stored or _before(state, claims, head), pending=0).of_main(state)
     verdicts: list[Verification] = []
+    for snapshot_id in unread:
+        verdict = proof.judge(snapshot_id)
+        if verdict is None:
+            break
+        verdicts.append(verdict)
+        at = at.with_verdict(verdict)
+        context.ledger.attestations.put(state.uuid, at)
     for number, snapshot in enumerate(claims):
         verdict = None if number == extent.max_commits else proof.judge(snapshot.snapshot_id)
         if verdict is None:

@@ -111,6 +111,18 @@ def test_attest_by_metadata_alone_is_consistent_and_starts_nothing(lake: Lake) -
     assert commit["detail"].endswith("its files were not read")
 
 
+def test_commits_that_only_metadata_attested_are_proved_from_files_later(lake: Lake) -> None:
+    lake("run", "db.sick", "--set", "windows.max_partitions_per_batch=1")
+    by_metadata = [c["snapshot"] for c in lake.json("attest", "db.sick", "--level", "metadata")["commits"]]
+    asked = verifier(lake, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS))).asked
+    limited = lake.json("attest", "db.sick", "--max-bytes", "30000")
+    assert [c["status"] for c in limited["commits"]] == ["ATTESTED"]
+    document = lake.json("attest", "db.sick")
+    assert [c.snapshot_id for c in asked] == by_metadata
+    assert (len(by_metadata), [c["status"] for c in document["commits"]]) == (2, ["ATTESTED"])
+    assert lake.json("attest", "db.sick")["commits"] == []
+
+
 def test_attest_of_a_commit_above_the_limit_is_unprovable_and_a_later_one_waits(lake: Lake) -> None:
     lake("run", "db.sick", "--set", "windows.max_partitions_per_batch=1")
     verifier(lake, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS)))

@@ -106,7 +106,8 @@ def is_seen(name: Any) -> bool:
 @pytest.mark.parametrize("name", [n for n in NAMES if is_seen(n)])
 def test_damage_has_the_same_code_and_file_on_every_screen(screens: dict[str, Any], name: str) -> None:
     shown = {command: problem(entry) for command, entry in entries(screens, name).items()}
-    if kind_of(name) in UNREADABLE:
+    if kind_of(name) == "metadata":
+        # Nothing is left to attest of a table without new commits, so its manifests are not read.
         shown["attest"] = problem(screens[f"attest {name}"]["document"])
     assert {command: p.get("code") for command, p in shown.items()} == dict.fromkeys(shown, code_of(name))
     file = screens["files"][name]

@@ -34,7 +34,7 @@ def commands(table: str) -> list[list[str]]:
         ["why", table],
         ["why", table, "--json"],
         ["run", table, "--force", "--json"],
-        ["verify", table],
+        ["attest", table],
         ["history", table, "--json"],
         ["reconcile", table],
         ["pause", table, "--note", "by hand"],

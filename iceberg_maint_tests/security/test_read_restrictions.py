@@ -135,7 +135,7 @@ COMMANDS = {
     "orphan scan": ("orphans", "scan", "lake.db.people"),
     "trash": ("orphans", "trash", "lake.db.people"),
     "assess": ("assess", "lake.db.people"),
-    "verify": ("verify", "lake.db.people"),
+    "attest": ("attest", "lake.db.people"),
     "reconcile": ("reconcile", "lake.db.people"),
 }
 

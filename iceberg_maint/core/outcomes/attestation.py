@@ -10,6 +10,8 @@ from iceberg_maint.core.outcomes.verification import Verification, VerificationS
 
 MOST_OPEN = 20
 """The most verdicts that wait for a person and are kept, the newest."""
+MOST_UNREAD = 1_000
+"""The most commits that only metadata attested and are kept, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,15 @@ class OpenVerdict:
 @dataclass(frozen=True, slots=True)
 class Attestation:
     """How far the commits of a table's main are attested: all up to this snapshot have a verdict. `pending` commits after
-    it wait for a proof from files. `judged` counts the verdicts since the first, `open` are those that wait for a person."""
+    it wait for a proof from files. `judged` counts the verdicts since the first, `open` are those that wait for a person. `unread` are
+    the snapshots that only metadata attested: an attestation that reads files proves them first."""
 
     snapshot_id: int
     sequence_number: int
     judged: int = 0
     pending: int = 0
     open: tuple[OpenVerdict, ...] = ()
+    unread: tuple[int, ...] = ()
 
     @property
     def red(self) -> tuple[OpenVerdict, ...]:
@@ -45,7 +49,12 @@ class Attestation:
     def with_verdict(self, verdict: Verification) -> Attestation:
         """Returns the attestation with this verdict on a snapshot in place of an earlier one."""
         assert verdict.snapshot_id is not None
-        at = replace(self.without(verdict.snapshot_id), judged=self.judged + 1)
+        unread = [s for s in self.unread if s != verdict.snapshot_id]
+        if verdict.status is VerificationStatus.CONSISTENT:
+            unread.append(verdict.snapshot_id)
+        at = replace(
+            self.without(verdict.snapshot_id), judged=self.judged + 1, unread=tuple(unread[-MOST_UNREAD:])
+        )
         if verdict.status not in (VerificationStatus.RED, VerificationStatus.UNPROVABLE):
             return at
         new = OpenVerdict(verdict.snapshot_id, verdict.status, verdict.maintainer, verdict.detail)
@@ -56,10 +65,17 @@ class Attestation:
         return replace(self, open=tuple(v for v in self.open if v.snapshot_id != snapshot_id))
 
     def of_main(self, state: TableState) -> Attestation:
-        """Returns the attestation without verdicts on retained snapshots that main no longer has: they were rolled back."""
+        """Returns the attestation without verdicts on retained snapshots that main no longer has, which were rolled back, and
+        without unread snapshots that nothing can prove any more: main does not have them, or their parent has expired."""
+        retained = {s.snapshot_id for s in state.snapshots}
         on_main = {s.snapshot_id for s in state.ancestors()}
-        gone = {s.snapshot_id for s in state.snapshots} - on_main
-        return replace(self, open=tuple(v for v in self.open if v.snapshot_id not in gone))
+        provable = {s.snapshot_id for s in state.ancestors() if s.parent_id in retained}
+        gone = retained - on_main
+        return replace(
+            self,
+            open=tuple(v for v in self.open if v.snapshot_id not in gone),
+            unread=tuple(s for s in self.unread if s in provable),
+        )
 
 
 def claims_since(state: TableState, attested: Attestation | None) -> tuple[Snapshot, ...]:

@@ -99,6 +99,19 @@ def test_open_verdicts_end_when_accepted_or_rolled_back() -> None:
     assert at.of_main(rolled_back).open == ()
 
 
+def test_unread_commits_end_when_proved_rolled_back_or_without_their_parent() -> None:
+    consistent = Verification(VerificationStatus.CONSISTENT, "t", 2, "d")
+    at = Attestation(1, 1)
+    for number in (2, 3, 4):
+        at = at.with_verdict(replace(consistent, snapshot_id=number))
+    assert (at.unread, at.open) == ((2, 3, 4), ())
+    assert at.with_verdict(replace(consistent, snapshot_id=3, status=VerificationStatus.ATTESTED)).unread == (
+        2,
+        4,
+    )
+    assert at.of_main(state_of(snapshot(2, 1), snapshot(3, 2), snapshot(4, 3), head=1)).unread == (3,)
+
+
 def metadata(judgement: Judgement, *facts: str, hazards: tuple[str, ...] = ()) -> MetadataVerdict:
     found, likely = (tuple(Violation(Rule.SCOPE, text) for text in of) for of in (facts, hazards))
     return MetadataVerdict(judgement, "2 files", found, likely, 30)

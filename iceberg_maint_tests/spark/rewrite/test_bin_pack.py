@@ -254,7 +254,7 @@ def test_write_group_that_fails_fails_the_batch_and_starts_no_other(
 ) -> None:
     started = []
 
-    def first_fails(_bridge: Any, _table: Any, _batch: Any, tasks: Any, _policy: Any) -> Any:
+    def first_fails(_bridge: Any, _table: Any, _batch: Any, tasks: Any, *_: Any) -> Any:
         started.append(tasks.group)
         raise RuntimeError("no space left")
 
