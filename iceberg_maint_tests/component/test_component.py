@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components.testing import create_defs_folder_sandbox
 
 from iceberg_maint import __version__
@@ -36,7 +37,9 @@ def python(tmp_path: Path) -> Iterator[str]:
         f"#!/bin/sh\ncase $* in *--version) echo '{version}';; *) echo '{listed}';; esac\n", "utf-8"
     )
     program.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
+    first_load = DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION)
+    # A run of another test in this process may have left that of a run, which reads no tables.
+    with pytest.MonkeyPatch.context() as patch, DefinitionsLoadContext.scoped(first_load):
         patch.setenv("DAGSTER_IS_DEV_CLI", "1")  # as `dg dev` does, reads the tables at the load
         yield str(program)
 
