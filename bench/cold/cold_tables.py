@@ -61,8 +61,8 @@ def _web_logs(rng: np.random.Generator, count: int, number: int) -> pa.Table:
     for n in range(57):
         columns[f"n{n}"] = pa.array(rng.integers(0, 10 ** (1 + n % 7), count))
     for n in range(40):
-        values = rng.integers(0, 10 ** (n % 5), count)
-        columns[f"t{n}"] = pa.array([None if x % 3 == 0 else f"value {x}" for x in values])
+        values = rng.integers(0, 10 ** (1 + n % 5), count)
+        columns[f"t{n}"] = pa.array([None if x % 3 == 0 else f"value {x}" for x in values], pa.string())
     return pa.table(columns)
 
 
