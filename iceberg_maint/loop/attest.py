@@ -71,20 +71,16 @@ def attest_table(state: TableState, context: Context, extent: Extent, *, history
     proof = _Proof(state, context, extent)
     at = replace(stored or _before(state, claims, head), pending=0).of_main(state)
     verdicts: list[Verification] = []
-    for snapshot_id in unread:
-        verdict = proof.judge(snapshot_id)
+    later = {s.snapshot_id: s for s in claims}
+    for number, snapshot_id in enumerate((*unread, *later)):
+        verdict = None if number == extent.max_commits else proof.judge(snapshot_id)
         if verdict is None:
+            at = replace(at, pending=min(len(later), len(unread) + len(later) - number))
             break
         verdicts.append(verdict)
         at = at.with_verdict(verdict)
-        context.ledger.attestations.put(state.uuid, at)
-    for number, snapshot in enumerate(claims):
-        verdict = None if number == extent.max_commits else proof.judge(snapshot.snapshot_id)
-        if verdict is None:
-            at = replace(at, pending=len(claims) - number)
-            break
-        verdicts.append(verdict)
-        at = at.with_verdict(verdict).at(snapshot)
+        if snapshot_id in later:
+            at = at.at(later[snapshot_id])
         context.ledger.attestations.put(state.uuid, at)
     else:
         at = at.at(head)

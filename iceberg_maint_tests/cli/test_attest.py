@@ -18,6 +18,7 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.loop.attest import Extent, attest_table
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
 from iceberg_maint_tests.support.context import changed, spark_access
@@ -27,7 +28,7 @@ ROWS, OTHERS = Fingerprint(3, ((1, 2), (3, 4))), Fingerprint(3, ((1, 2), (3, 5))
 
 @dataclass
 class SetVerifier:
-    """Says what it was told to, and keeps what it was asked."""
+    """Judges every commit by the given evidence. `asked` are the commits."""
 
     evidence: Evidence | None
     asked: list[MaintenanceCommit] = field(default_factory=list)
@@ -121,6 +122,21 @@ def test_commits_that_only_metadata_attested_are_proved_from_files_later(lake: L
     assert [c.snapshot_id for c in asked] == by_metadata
     assert (len(by_metadata), [c["status"] for c in document["commits"]]) == (2, ["ATTESTED"])
     assert lake.json("attest", "db.sick")["commits"] == []
+
+
+def test_limit_of_commits_holds_for_those_that_only_metadata_attested(lake: Lake) -> None:
+    lake("run", "db.sick", "--set", "windows.max_partitions_per_batch=1")
+    lake("attest", "db.sick", "--level", "metadata")
+    verifier(lake, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS)))
+    state = lake.catalog.pin(TableId.parse("lake.db.sick"))
+    one = Extent(files=True, max_bytes=None, max_commits=1)
+    done = [attest_table(state, lake.context, one) for _ in range(3)]
+    assert [len(d.verdicts) for d in done] == [1, 1, 0]
+    assert [(len(d.attestation.unread), d.attestation.pending) for d in done if d.attestation] == [
+        (1, 0),
+        (0, 0),
+        (0, 0),
+    ]
 
 
 def test_attest_of_a_commit_above_the_limit_is_unprovable_and_a_later_one_waits(lake: Lake) -> None:

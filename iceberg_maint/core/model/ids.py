@@ -102,7 +102,7 @@ READING = "reading"
 """Stands in place of an operation in the history of attempts to read the table's metadata."""
 
 VERIFYING = "verifying"
-"""Stands in place of an operation in the history of `verify`, which proves a commit again."""
+"""Stands in place of an operation in the history of `attest`, which proves commits."""
 
 FLEET = "*"
 """Stands in place of a table name for a pause of all tables."""

@@ -11,18 +11,19 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.splice.splice_rules import CODECS
 from iceberg_maint.columnar.storage import FileRange, Storage
 from iceberg_maint.core.model.columns import codec_of, writes_parquet
 from iceberg_maint.core.planning.work import InputFile
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
 
-ICEBERG_DEFAULT = "gzip"
-_NAMES = {0: "uncompressed", 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
+_ICEBERG_DEFAULT = "gzip"
+_NAMES = {number: name for name, number in CODECS.items()}
 """Iceberg's names of the codecs that every writer has, by Parquet's number."""
 _FILES_READ = 3
-_COLUMNS, _METADATA, _CODEC, _COMPRESSED_BYTES = 1, 3, 4, 7
-"""Fields of Parquet's RowGroup, ColumnChunk and ColumnMetaData."""
+_COLUMNS, _CODEC, _COMPRESSED_BYTES = 1, 4, 7
+"""Fields of Parquet's RowGroup and ColumnMetaData."""
 
 
 def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
@@ -43,15 +44,15 @@ def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
         for file in largest:
             byte_counts += _bytes_by_codec(FileRange(storage, file.path, file.size_bytes, hold=False))
     except (NotColumnarError, MetadataError, OSError, ValueError):
-        return ICEBERG_DEFAULT
-    return _NAMES.get(max(byte_counts, key=byte_counts.__getitem__, default=-1), ICEBERG_DEFAULT)
+        return _ICEBERG_DEFAULT
+    return _NAMES.get(max(byte_counts, key=byte_counts.__getitem__, default=-1), _ICEBERG_DEFAULT)
 
 
 def _bytes_by_codec(content: FileRange) -> Counter[int]:
-    """Compressed bytes by Parquet's number of the codec. Raises MetadataError if the file is not Parquet."""
+    """Compressed bytes by Parquet's number of the codec. Raises MetadataError if the file is not Parquet, or encrypted."""
     byte_counts: Counter[int] = Counter()
     for group in ParquetBytes.of(content).row_groups:
         for chunk in get(group, _COLUMNS)[1]:
-            metadata = get(chunk, _METADATA)
+            metadata = Chunk(content, chunk).metadata
             byte_counts[get(metadata, _CODEC)] += get(metadata, _COMPRESSED_BYTES)
     return byte_counts
