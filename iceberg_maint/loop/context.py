@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.loop.catalogs import Catalogs
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.loop.fleet.stored_decisions import RememberedDecisions
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress

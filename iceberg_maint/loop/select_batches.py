@@ -29,7 +29,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment
-from iceberg_maint.loop.catalogs import Catalogs
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.loop.plan import make_plans
 from iceberg_maint.loop.record import Results
 from iceberg_maint.loop.request import PlanReady, Run

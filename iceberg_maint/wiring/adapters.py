@@ -19,7 +19,6 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import declared_memory
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError
-from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import (
     Context,
     EngineAccess,
@@ -31,6 +30,7 @@ from iceberg_maint.loop.context import (
     SparkAccess,
     Storage,
 )
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.ports.catalog import Catalog, Right
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier

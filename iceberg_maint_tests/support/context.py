@@ -8,7 +8,6 @@ from typing import Any
 
 from iceberg_maint.core.decisions.applicability import SPARK_4
 from iceberg_maint.core.decisions.snapshot_retention import Retention
-from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import (
     Context,
     EngineAccess,
@@ -18,6 +17,7 @@ from iceberg_maint.loop.context import (
     SparkAccess,
     Storage,
 )
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY
 

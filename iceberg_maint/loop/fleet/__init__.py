@@ -1,1 +1,1 @@
-"""The fleet: reads many tables, and divides the budget of the fleet among their due work."""
+"""The fleet: the catalogs and tables of a process, read many at once, and its budget divided among their due work."""

@@ -17,8 +17,8 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
-from iceberg_maint.loop.catalogs import late_catalog, late_table
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.fleet.catalogs import late_catalog, late_table
 from iceberg_maint.loop.read_table import is_of_catalog, read_clocks
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
 from iceberg_maint.ports.stored import StoredMeasurement, unmeasured_uuid

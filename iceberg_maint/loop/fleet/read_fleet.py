@@ -13,8 +13,8 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 from iceberg_maint.loop.assess import Assessment, assess
-from iceberg_maint.loop.catalogs import late_table
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.fleet.catalogs import late_table
 from iceberg_maint.loop.fleet.known_tables import (
     IN_MEMORY,
     UnchangedTable,

@@ -20,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import FileGroup, InputFile, PositionDeleteFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.loop.catalogs import Catalogs
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import (

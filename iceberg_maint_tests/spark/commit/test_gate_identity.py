@@ -20,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch, batch_of_text, batch_text
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.loop.catalogs import Catalogs
+from iceberg_maint.loop.fleet.catalogs import Catalogs
 from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, registered_again, unguarded
