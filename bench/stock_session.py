@@ -8,6 +8,8 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
+STOCK_OPTIONS = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
+"""Options with which stock's `rewrite_data_files` applies every delete file, and drops those that no data file needs."""
 
 
 def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> Any:

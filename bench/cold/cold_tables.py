@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench.deletes.tables import SHAPES, make
+
 NAMESPACE = "b"
 _CODEC = "write.parquet.compression-codec"
 _DAY_US = 86_400_000_000
@@ -127,6 +129,8 @@ def _line_items(_rng: np.random.Generator, count: int, number: int) -> pa.Table:
 
 _LINE_ITEMS: list[pa.Table] = []
 
+CDC = "cdc"
+"""Upserts by equality deletes of twenty commits in eight partitions: the shape `cold` of `bench.deletes.tables`."""
 KINDS = {
     "tiny": Kind(_events, 1_500, 60),
     "lineitem": Kind(_line_items, 39_000, 301, 7),
@@ -144,16 +148,22 @@ KINDS = {
 
 
 def make_lake(folder: Path, name: str, share: float) -> None:
-    """Makes the lake of a kind in an empty folder, with that share of its files and tables."""
+    """Makes the lake of a kind, or CDC, in an empty folder, with that share of the files and tables of a kind."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    kind = KINDS[name]
     folder.mkdir(parents=True)
     subprocess.run(
         [sys.executable, "-m", "iceberg_maint", "init", str(folder)], check=True, stdout=subprocess.DEVNULL
     )
     configuration = folder / "iceberg_maint.yaml"
-    configuration.write_text(configuration.read_text("utf-8").replace("mode: advise", "mode: act"), "utf-8")
+    policy = "mode: act"
+    if name == CDC:
+        policy += "\n  rewrite_data_files: {equality_delete_max_age_seconds: 0}"
+    configuration.write_text(configuration.read_text("utf-8").replace("mode: advise", policy), "utf-8")
+    if name == CDC:
+        make(SHAPES["cold"], folder)
+        return
+    kind = KINDS[name]
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
     (folder / "warehouse").mkdir(exist_ok=True)
     catalog.create_namespace_if_not_exists(NAMESPACE)

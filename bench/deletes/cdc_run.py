@@ -19,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.deletes.run import STOCK_OPTIONS
 from bench.deletes.tables import _COLUMNS, TABLE, Shape, _schema, _Stream
-from bench.stock_session import stock_session
+from bench.stock_session import STOCK_OPTIONS, stock_session
 from bench.used import tree_cpu_seconds
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from bench.deletes.tables import TABLE
-from bench.stock_session import stock_session
+from bench.stock_session import STOCK_OPTIONS, stock_session
 from bench.used import tree_cpu_seconds
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 
@@ -34,14 +34,13 @@ OPERATIONS = {
     "convert": ("convert_equality_deletes",),
     "rewrite": ("rewrite_data_files",),
 }
-STOCK_OPTIONS = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
 
 
 def main() -> int:
     """Exits 0 with the figures, else with the error on stderr."""
     folder, action, heap = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     if action.startswith("stock") or action == "read":
-        spark = stock_session(folder / "catalog.db", folder / "wh", heap, folder / "spark")
+        spark = stock_session(folder / "catalog.db", folder / "warehouse", heap, folder / "spark")
         run = {"stock": _stock, "stock-cached": _stock, "read": _read}[action]
     else:
         spark = _our_session(folder, action, heap)
@@ -140,7 +139,7 @@ def _our_session(folder: Path, route: str, heap: str) -> Any:
                     "lake": {
                         "type": "jdbc",
                         "uri": f"sqlite:///{folder / 'catalog.db'}",
-                        "warehouse": f"file://{folder / 'wh'}",
+                        "warehouse": f"file://{folder / 'warehouse'}",
                     }
                 },
                 "spark": {"master": "local[2]", "conf": {"spark.driver.memory": heap}},

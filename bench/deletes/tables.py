@@ -68,6 +68,8 @@ SHAPES = {
         Shape("partitioned", 6_000_000, 1, 30, 3_000_000, 2_000_010, 0.5, regions=8),
         Shape("partitioned_200", 6_000_000, 1, 10, 3_000_000, 2_000_000, 0.5, regions=200),
         Shape("heavy", 4_000_000, 1, 1, 30_000_000, 900_000, 0.05, writers=6),
+        # `bench.cold`: small files and deletes of twenty commits in eight partitions.
+        Shape("cold", 1_500_000, 1, 20, 500_000, 400_000, 0.7, regions=8),
         Shape("beyond", 6_000_000, 6, 20, 52_000_000, 2_000_000, 0.08),
     )
 }
@@ -89,23 +91,28 @@ class Expected:
 
 
 def table(shape: Shape) -> tuple[Path, Expected]:
-    """The folder with `catalog.db` and `wh`, made on first use; and what is in it."""
+    """The folder with `catalog.db` and `warehouse`, made on first use; and what is in it."""
     folder = DATA / shape.name
     stamp = json.dumps([_VERSION, asdict(shape)])
     complete = folder / "complete"
     if not complete.is_file() or complete.read_text() != stamp:
         shutil.rmtree(folder, ignore_errors=True)
-        (folder / "wh").mkdir(parents=True)
-        command = [sys.executable, "-m", "bench.deletes.tables", shape.name]
-        subprocess.run(command, cwd=PROJECT, check=True)
+        make(shape, folder)
         complete.write_text(stamp)
     return folder, Expected(**json.loads((folder / "expected.json").read_text()))
+
+
+def make(shape: Shape, folder: Path) -> None:
+    """Makes the table in a process of its own."""
+    (folder / "warehouse").mkdir(parents=True)
+    command = [sys.executable, "-m", "bench.deletes.tables", shape.name, str(folder)]
+    subprocess.run(command, cwd=PROJECT, check=True)
 
 
 def forget_runs(folder: Path) -> None:
     """Removes the files that runs on copies of the table's catalog left behind."""
     made = set(json.loads((folder / "files.json").read_text()))
-    for path in (folder / "wh").rglob("*"):
+    for path in (folder / "warehouse").rglob("*"):
         if path.is_file() and str(path.relative_to(folder)) not in made:
             path.unlink()
 
@@ -114,15 +121,15 @@ def forget_runs(folder: Path) -> None:
 
 
 def main() -> None:
-    """Makes the table whose name is the argument."""
+    """Makes the table of a name in a folder: the arguments."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
     shape = SHAPES[sys.argv[1]]
-    folder = DATA / shape.name
-    spark = stock_session(folder / "catalog.db", folder / "wh", "2g", folder / "spark")
+    folder = Path(sys.argv[2])
+    spark = stock_session(folder / "catalog.db", folder / "warehouse", "2g", folder / "spark")
     bridge = Bridge(spark)
     spark.sql("create namespace lake.bench")
     columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
@@ -131,7 +138,7 @@ def main() -> None:
         f"create table {TABLE} ({columns}) using iceberg {by} tblproperties ('format-version'='{shape.version}')"
     )
     table = bridge.load_table(TABLE)
-    place = folder / "wh" / "bench" / "events" / "data"
+    place = folder / "warehouse" / "bench" / "events" / "data"
     place.mkdir(parents=True)
     ids = bridge.ints([1, 2] if shape.regions > 1 else [1])
     key_schema = pa.schema(
@@ -184,7 +191,7 @@ def main() -> None:
     data = sizes["base"] + sizes["data"]
     expected = stream.expected(len(data), sum(data), len(sizes["eq"]), sum(sizes["eq"]))
     (folder / "expected.json").write_text(json.dumps(asdict(expected)))
-    files = [str(p.relative_to(folder)) for p in (folder / "wh").rglob("*") if p.is_file()]
+    files = [str(p.relative_to(folder)) for p in (folder / "warehouse").rglob("*") if p.is_file()]
     (folder / "files.json").write_text(json.dumps(files))
     print(shape.name, expected, file=sys.stderr)
 
