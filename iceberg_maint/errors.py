@@ -76,6 +76,7 @@ CODES: dict[str, str] = {
     "ICM-183": "a partition whose path is longer than the store takes",
     "ICM-184": "a Python environment cannot maintain tables, or its reports do not arrive",
     "ICM-185": "a commit that claims to change no row lost rows or brought rows back",
+    "ICM-186": "no engine of the policy can do the work of a batch",
 }
 
 LOST_FILE_FIX = (

@@ -126,6 +126,16 @@ class FleetBudgetSection(_Section):
     blackout_hours: list[str] = Field(default_factory=list)
 
 
+class EngineSection(_Section):
+    """`engines.NAME`."""
+
+    uri: Reference
+    user: Reference = "iceberg_maint"
+    password: Reference | None = None
+    catalogs: dict[str, str] = Field(default_factory=dict)
+    timeout_seconds: float = _ruled(3600.0, "a number from 1 to 604,800")
+
+
 class SlackSection(_Section):
     """`alerts.receivers.NAME` of kind slack."""
 
@@ -213,6 +223,7 @@ class Document(_Section):
     report: ReportSection = ReportSection()
     dagster: DagsterSection = DagsterSection()
     fleet_budget: FleetBudgetSection | None = None
+    engines: dict[str, EngineSection] = Field(default_factory=dict)
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -230,6 +241,8 @@ def section_at(parents: list[str]) -> type[BaseModel]:
         model = ReportSection
     elif parents[:1] == ["dagster"]:
         model = DagsterSection
+    elif parents[:1] == ["engines"]:
+        model = EngineSection
     elif parents[:1] == ["fleet_budget"]:
         model = FleetBudgetSection
     elif parents[:1] == ["alerts"]:
@@ -252,6 +265,7 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"report.{k}": "receiver" for k in ReportSection.model_fields}
     keys |= {f"dagster.{k}": "receiver" for k in DagsterSection.model_fields}
     keys |= {f"fleet_budget.{k}": "receiver" for k in FleetBudgetSection.model_fields}
+    keys |= {f"engines.NAME.{k}": "receiver" for k in EngineSection.model_fields}
     keys |= {f"alerts.{k}": "receiver" for k in AlertsSection.model_fields}
     for section in ALERT_RECEIVERS.values():
         keys |= {f"alerts.receivers.NAME.{k}": "receiver" for k in section.model_fields}

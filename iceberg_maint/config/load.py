@@ -20,6 +20,7 @@ from iceberg_maint.config.document import (
     SparkSection,
 )
 from iceberg_maint.config.document_reader import parse_document, read_document
+from iceberg_maint.config.engines import check_named_engines, engine_settings
 from iceberg_maint.config.locations import JarConfig, check_database, jar_configs, local_file
 from iceberg_maint.config.policy_layers import (
     COMMAND_LINE,
@@ -44,6 +45,7 @@ from iceberg_maint.config.sections import (
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.engines import EngineSettings
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"
@@ -89,6 +91,7 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
     dagster_keep_days: int | None = None
     fleet_budget: FleetBudget | None = None
+    engines: Mapping[str, EngineSettings] = field(default_factory=dict)
 
     @property
     def only_catalog(self) -> str | None:
@@ -210,6 +213,19 @@ def _resolved(
     audit = None if document.audit is None else audit_config(document.audit, resolver)
     alerts = None if document.alerts is None else alerts_config(document.alerts, resolver)
     telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
+    engines = {name: engine_settings(name, section, resolver) for name, section in document.engines.items()}
+    defaults = policy_keys.flatten(document.defaults, DEFAULTS)
+    catalog_policies = {
+        name: policy_keys.flatten(section.policy, f"catalogs.{name}.policy")
+        for name, section in document.catalogs.items()
+    }
+    patterns = tuple(
+        Pattern(text, policy_keys.flatten(values, f"tables.'{text}'"))
+        for text, values in document.tables.items()
+    )
+    by_catalog = {f"catalogs.{name}.policy": values for name, values in catalog_policies.items()}
+    by_pattern = {f"tables.'{p.text}'": p.values for p in patterns}
+    check_named_engines(engines, {DEFAULTS: defaults, **by_catalog, **by_pattern})
     return Config(
         source=source,
         home=home,
@@ -222,15 +238,9 @@ def _resolved(
             jar_configs(document.spark.jars, resolver),
             _class_archive(document.spark.class_archive, resolver),
         ),
-        defaults=policy_keys.flatten(document.defaults, DEFAULTS),
-        catalog_policies={
-            name: policy_keys.flatten(section.policy, f"catalogs.{name}.policy")
-            for name, section in document.catalogs.items()
-        },
-        patterns=tuple(
-            Pattern(text, policy_keys.flatten(values, f"tables.'{text}'"))
-            for text, values in document.tables.items()
-        ),
+        defaults=defaults,
+        catalog_policies=catalog_policies,
+        patterns=patterns,
         secrets=frozenset(resolver.secrets),
         telemetry=telemetry,
         audit=audit,
@@ -238,6 +248,7 @@ def _resolved(
         report=report_config(document.report),
         dagster_keep_days=_dagster_keep_days(document.dagster.keep_days),
         fleet_budget=None if document.fleet_budget is None else fleet_budget(document.fleet_budget),
+        engines=engines,
     )
 
 

@@ -130,7 +130,7 @@ def _property_value(table: TableId, name: str, text: str) -> dict[str, object]:
     if policy_keys.keys_by_path()[path].configured_only:
         raise ConfigurationError(
             "ICM-100",
-            f"{where} may be set in the configuration file only, because it decides which files belong to the table.",
+            f"{where} may be set in the configuration file only, because a writer to the table must not decide it.",
             f"remove the property; set {path} in the configuration file.",
         )
     return {path: value}

@@ -19,7 +19,7 @@ from iceberg_maint.core.decisions.waits import (
 )
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import Equivalences, location_owner_of, parse_location
-from iceberg_maint.core.model.reasons import LOST_RACES, OF_MACHINE, Reason
+from iceberg_maint.core.model.reasons import FOR_A_PERSON, LOST_RACES, OF_MACHINE, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OutcomeStatus, Rejection
@@ -92,7 +92,8 @@ class AttemptResult:
     """The result of one attempt.
 
     `snapshot` is the committed snapshot. `work` is the work of an orphan scan. `memory` is the peak usage,
-    if the attempt ran out of memory. `counts` are further counts by name.
+    if the attempt ran out of memory. `counts` are further counts by name. `engine` elsewhere took the batch, and its commits
+    `added` so many files and bytes.
     """
 
     outcome: OutcomeStatus
@@ -105,6 +106,8 @@ class AttemptResult:
     work: OrphanWork | None = None
     memory: MemoryUse | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    engine: str = ""
+    added: tuple[int, int] = (0, 0)
 
 
 def pin_same(batch: Batch, context: Context) -> TableState | None:
@@ -227,9 +230,9 @@ def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -
         outcome=attempt_result.outcome,
         reason=attempt_result.reason,
         input_files=batch.input_files,
-        output_files=len(written.files) if written and committed else 0,
+        output_files=len(written.files) if written and committed else attempt_result.added[0],
         input_bytes=batch.input_bytes,
-        output_bytes=written.output_bytes if written and committed else 0,
+        output_bytes=written.output_bytes if written and committed else attempt_result.added[1],
         delete_files_removed=removed_deletes_of(attempt_result.snapshot) if attempt_result.snapshot else 0,
         seconds=round(seconds, 3),
         snapshot_before=batch.snapshot_id if base is None else base,
@@ -243,6 +246,7 @@ def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -
         counts=counts_of(attempt_result),
         retained=attempt_result.work.retained if attempt_result.work else None,
         unlogged=attempt_result.work.unlogged if attempt_result.work else None,
+        engine=attempt_result.engine,
     )
 
 
@@ -278,7 +282,7 @@ def histories_after(
     why = attempt_result.message or attempt_result.reason.value
     if attempt_result.reason in OF_MACHINE:
         return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
-    if attempt_result.reason is Reason.REFS_LOST:
+    if attempt_result.reason in FOR_A_PERSON:
         return {p: quarantined_history(h, why) for p, h in histories.items()}
     return {p: failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from iceberg_maint.core.decisions.applicability import RowTypes
@@ -19,6 +20,7 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.observers import Audit, Telemetry
+from iceberg_maint.ports.statement_engine import StatementEngine
 from iceberg_maint.ports.storage import OrphanFiles
 
 SessionFactory = Callable[[], Any]
@@ -44,12 +46,18 @@ class SparkAccess:
 class EngineAccess:
     """The engine of this process, created by the first call, of whatever thread: the next table may be measured by the
     engine while this one is written. `row_types` are the ways in which it reads rows. `measures`: whether a measurement may
-    start it."""
+    start it. `elsewhere` are the engines that run statements, by name."""
 
     def __init__(
-        self, make: Callable[[], Engine], spark: SparkAccess, row_types: RowTypes, *, measures: bool = True
+        self,
+        make: Callable[[], Engine],
+        spark: SparkAccess,
+        row_types: RowTypes,
+        elsewhere: Mapping[str, StatementEngine] = MappingProxyType({}),
+        *,
+        measures: bool = True,
     ) -> None:
-        self.spark, self.row_types, self.measures = spark, row_types, measures
+        self.spark, self.row_types, self.measures, self.elsewhere = spark, row_types, measures, elsewhere
         self._make = make
         self._engine: Engine | None = None
         self._batches = 0
@@ -65,11 +73,13 @@ class EngineAccess:
     def on_session(self, session: SessionFactory) -> EngineAccess:
         """Returns the engine on another program's session."""
         spark = replace(self.spark, memory=None)
-        return EngineAccess(lambda: spark.engine_of(session), spark, self.row_types, measures=self.measures)
+        return EngineAccess(
+            lambda: spark.engine_of(session), spark, self.row_types, self.elsewhere, measures=self.measures
+        )
 
     def for_writes_only(self) -> EngineAccess:
         """Returns the engine, which no measurement may start."""
-        return EngineAccess(self, self.spark, self.row_types, measures=False)
+        return EngineAccess(self, self.spark, self.row_types, self.elsewhere, measures=False)
 
     def count_batch(self) -> int:
         """Counts a batch, and returns how many the engine ran before it."""
@@ -86,7 +96,9 @@ class EngineAccess:
         return None if self._engine is None else self._engine.progress()
 
     def cancel(self) -> None:
-        """Cancels the work of the engine, if there is one."""
+        """Cancels the work of the engine, if there is one, and running statements."""
+        for engine in self.elsewhere.values():
+            engine.cancel()
         if self._engine is not None:
             self._engine.cancel()
 

@@ -13,6 +13,7 @@ from iceberg_maint.core.decisions.waits import failed, publish_wait, undone, wri
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     CommitStatus,
@@ -60,6 +61,7 @@ from iceberg_maint.loop.housekeeping_attempt import (
     remove_orphans,
     remove_released,
 )
+from iceberg_maint.loop.statement_attempt import Choice, choose, run_statements, statement_of
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -109,7 +111,8 @@ def execute(
     interrupted while it commits stays open. A later run settles it from the table.
     """
     context, work = run.context, batch.work
-    if not isinstance(work, RemoveOrphanFiles):
+    choice = choose(batch, policy, context)
+    if choice.is_own and not isinstance(work, RemoveOrphanFiles):
         # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
         context.engine().start()
     earlier = context.engine.count_batch()
@@ -124,11 +127,14 @@ def execute(
         {p: write_ahead(h, policy.retry, now_ms) for p, h in histories.items()},
     )
     attempt = _Attempt(batch, policy, histories, stored, run, started)
-    if isinstance(work, RemoveOrphanFiles):
+    if not choice.is_own:
+        result = choice.result or attempt.run_elsewhere(choice)
+    elif isinstance(work, RemoveOrphanFiles):
         result = attempt.remove_orphans(work)
     else:
         result = attempt.write_and_commit(_steps(work))
-    result = replace(result, message=context.process.masked(result.message))
+    message = "; ".join(filter(None, (choice.passed, result.message)))
+    result = replace(result, message=context.process.masked(message))
     seconds = attempt.seconds
     cpu_after = context.process.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
@@ -136,7 +142,7 @@ def execute(
     outcome = replace(
         batch_outcome(batch, result, seconds),
         predicted=prediction,
-        cost=batch_cost(batch, earlier, cpu_seconds, strategy),
+        cost=batch_cost(batch, earlier, cpu_seconds, strategy) if choice.is_own else None,
     )
     context.ledger.work.finish_attempt(
         run.lease,
@@ -207,6 +213,29 @@ class _Attempt:
             raise
         except BaseException as why:
             self._hand_back(why, "every file is in its place or in the trash")
+            raise
+
+    def run_elsewhere(self, choice: Choice) -> AttemptResult:
+        """Runs the statements of an engine elsewhere. The ledger has the attempt before each of them."""
+        ledger, lease, attempt_id = self.run.context.ledger, self.run.lease, self.stored.attempt_id
+        sent = False
+
+        def before(state: TableState) -> None:
+            nonlocal sent
+            assert state.snapshot is not None, "an empty table has no batches"
+            if not sent:
+                ledger.work.record_intent(lease, attempt_id, (), statement_of(choice.name))
+            ledger.work.record_try(lease, attempt_id, state.snapshot.snapshot_id, state.metadata_location)
+            sent = True
+
+        try:
+            return run_statements(choice, self.batch, self.policy, self.run.context, before)
+        except FenceLostError:
+            raise
+        except BaseException as why:
+            self.run.context.engine.cancel()
+            if not sent:
+                self._hand_back(why, "stopped before its statement")
             raise
 
     def write_and_commit(self, steps: _Steps) -> AttemptResult:

@@ -76,6 +76,8 @@ STEP_OF = {
     Operation.REMOVE_ORPHAN_FILES: "searching for orphan files",
 }
 """The step of a batch that the engine does not describe."""
+_OF_THE_TABLE = (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.NOT_ATTESTED, Reason.ENVIRONMENT)
+"""Reasons of one operation that stop the others too."""
 _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 
 
@@ -88,8 +90,8 @@ def maintain(
     """Runs the requested operations on one table, one after the other.
 
     Each operation resumes open batches, then does what is due. A rewrite that finds work
-    before the conversion (`core.decisions.step_order`) has had its turn. A lease of another owner, an unknown commit, or
-    two batches in a row that the environment failed stop all operations.
+    before the conversion (`core.decisions.step_order`) has had its turn. A lease of another owner, an unknown commit, one of
+    another engine that is not attested, or two batches in a row that the environment failed stop all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
@@ -157,7 +159,7 @@ def _run_steps(
         executed_batches += len(outcome.batches)
         observer(OperationEnded(outcome))
         yield outcome
-        if stop and stop.reason in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
+        if stop and stop.reason in _OF_THE_TABLE:
             # The remaining operations report what they skip. They do not wait for the lease again.
             stopped = Stopped(stop.reason)
 
@@ -290,6 +292,8 @@ def _execute_batches(batches: tuple[Batch, ...], results: Results, run: Run, lea
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
             return Stopped(Reason.UNKNOWN_COMMIT)
+        if outcome.reason is Reason.NOT_ATTESTED:
+            return Stopped(Reason.NOT_ATTESTED)
         if len(results.outcomes) > 1 and all(o.reason in OF_MACHINE for o in results.outcomes[-2:]):
             # One failure may concern the files of one partition, for example a denied prefix.
             return Stopped(outcome.reason)

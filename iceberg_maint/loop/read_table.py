@@ -165,9 +165,12 @@ def _with_facts(measured: Measured, state: TableState, policy: Policy, context: 
     """Returns the measurement with what follows from the state and the policy without the files."""
     installation = context.ledger.registry.installation()
     limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
+    foreign = foreign_commits(state, installation)
+    if foreign and (attested := context.ledger.attestations.get(state.uuid)) is not None:
+        foreign = foreign_commits(state, installation, attested.ordered)
     return replace(
         measured,
-        foreign=foreign_commits(state, installation),
+        foreign=foreign,
         writer_changes=writer_changes(state.snapshots, state.location, limits.small_below_bytes),
         basis=basis_of(policy, installation),
     )

@@ -31,7 +31,9 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, leased
 from iceberg_maint.loop.housekeeping_attempt import lost_error
 from iceberg_maint.loop.record import append_record
+from iceberg_maint.loop.statement_attempt import commits_since, note_ordered, statement_engine
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.statement_engine import StatementEngine
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 
 
@@ -124,6 +126,8 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
 
 
 def _settle(attempt: Attempt, live: frozenset[str], state: TableState, context: Context) -> Settlement:
+    if (engine := statement_engine(attempt.proof, context)) is not None:
+        return _settle_statement(attempt, engine, state, context)
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
         return settle(_evidence(attempt, live, state, context), state)
     stored = context.ledger.work.batch(attempt.batch_id)
@@ -142,6 +146,18 @@ def _settle(attempt: Attempt, live: frozenset[str], state: TableState, context: 
     return (
         replace(settlement, why=str(lost_error(stored.batch.table, lost)), lost=lost) if lost else settlement
     )
+
+
+def _settle_statement(
+    attempt: Attempt, engine: StatementEngine, state: TableState, context: Context
+) -> Settlement:
+    """Settles a statement of a dead process: its commits have no token, but the mark of the engine."""
+    settlement = settle(_evidence(attempt, frozenset(), state, context), state)
+    base = state.snapshot_by_id(attempt.tries[0][0]) if attempt.tries else None
+    if base is None or not (made := commits_since(state, base, engine, "")):
+        return settlement
+    note_ordered(state, made, context)
+    return Settlement(CommitStatus.COMMITTED, made[-1].snapshot_id, "a commit of the engine follows its base")
 
 
 def _swap_may_arrive(attempt: Attempt, state: TableState, context: Context) -> bool:

@@ -45,12 +45,13 @@ class CertificateStatus(StrEnum):
 
 class GateVerdict(StrEnum):
     """The verdict of the gate on the commit of a batch. NOT_ASKED: the batch ended before its commit, or
-    commits nothing."""
+    commits nothing. NONE: an engine elsewhere committed, and no gate saw it."""
 
     PASSED = "PASSED"
     REFUSED = "REFUSED"
     STALE = "STALE"
     NOT_ASKED = "NOT_ASKED"
+    NONE = "NONE"
 
 
 class Subject(StrEnum):
@@ -316,6 +317,8 @@ def gate_text(batch: CertifiedBatch) -> str:
         case GateVerdict.NOT_ASKED:
             why = "moves files, commits nothing" if batch.subject is Subject.FILES else outcome.reason.value
             return f"not asked: {why}"
+        case GateVerdict.NONE:
+            return f"none: {outcome.engine} committed"
 
 
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:
@@ -336,6 +339,8 @@ def _subject(operation: Operation) -> Subject:
 
 
 def _gate(outcome: BatchOutcome) -> GateVerdict:
+    if outcome.engine and outcome.snapshot_after is not None:
+        return GateVerdict.NONE
     if outcome.snapshot_after is not None or outcome.outcome is OutcomeStatus.UNKNOWN:
         return GateVerdict.PASSED
     if outcome.reason is Reason.GATE_REFUSED:

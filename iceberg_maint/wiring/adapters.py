@@ -43,6 +43,7 @@ from iceberg_maint.wiring.spark_session import (
     session,
     spark_settings,
 )
+from iceberg_maint.wiring.statement_engines import statement_engines
 
 if TYPE_CHECKING:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
@@ -162,7 +163,12 @@ def build(config: Config) -> Context:
         ledger,
         clock,
         Policies(policies(config), config.fleet_budget),
-        EngineAccess(lambda: spark_engine(catalogs, spark.session), spark, _row_types()),
+        EngineAccess(
+            lambda: spark_engine(catalogs, spark.session),
+            spark,
+            _row_types(),
+            statement_engines(config.engines),
+        ),
         Storage(
             OrphanScans(config, catalogs, clock, ledger), now_ms=lambda state: store_now_ms(catalogs, state)
         ),

@@ -93,6 +93,7 @@ MADE_REAL = {
     "ICM-183": "spark/test_long_paths.py::test_partition_whose_path_is_too_long_is_unsupported_alone",
     "ICM-184": "cli/test_program.py::test_environment_without_the_extra_is_refused_with_what_to_install",
     "ICM-185": "cli/test_attest.py::test_attest_of_different_rows_exits_1_with_rows_and_roll_back_until_accepted",
+    "ICM-186": "loop/test_statement_attempt.py::test_work_that_no_engine_can_do_is_unsupported_with_each_reason",
 }
 
 

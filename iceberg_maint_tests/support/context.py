@@ -86,9 +86,10 @@ def changed(context: Context, **parts: Any) -> Context:
         "spark": parts.pop("spark", access.spark),
         "row_types": parts.pop("row_types", access.row_types),
         "measures": parts.pop("measures", access.measures),
+        "elsewhere": parts.pop("elsewhere", access.elsewhere),
     }
-    if engine["make"] is not access or (access.spark, access.row_types, access.measures) != tuple(
-        engine[name] for name in ("spark", "row_types", "measures")
+    if engine["make"] is not access or any(
+        getattr(access, name) is not engine[name] for name in ("spark", "row_types", "measures", "elsewhere")
     ):
         context = replace(context, engine=EngineAccess(**engine))
     for name, part in parts.items():

@@ -44,11 +44,14 @@ class ForeignCommit:
     deletes: bool
 
 
-def foreign_commits(state: TableState, installation: str) -> tuple[ForeignCommit, ...]:
+def foreign_commits(
+    state: TableState, installation: str, ordered: Collection[int] = ()
+) -> tuple[ForeignCommit, ...]:
     """Returns foreign maintenance of files in the pinned snapshot and its retained ancestors: newest
     first, at most `MOST_KEPT`. Commits that only regroup manifests do not count. `installation` is the
-    installation whose own commits are not foreign."""
-    commits = (_foreign(snapshot, state.location, installation) for snapshot in state.ancestors())
+    installation whose own commits are not foreign, nor are the snapshots that it `ordered` from an engine elsewhere."""
+    others = (s for s in state.ancestors() if s.snapshot_id not in ordered)
+    commits = (_foreign(snapshot, state.location, installation) for snapshot in others)
     return tuple(commit for commit in commits if commit is not None)[:MOST_KEPT]
 
 

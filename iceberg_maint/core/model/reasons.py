@@ -71,12 +71,15 @@ class Reason(StrEnum):
     UNSUPPORTED_TYPE = "unsupported_type"
     WRITER_PROPERTY = "writer_property"
     ENVIRONMENT = "environment"
+    NOT_ATTESTED = "not_attested"
 
 
 LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
 """Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
 OF_MACHINE = frozenset({Reason.ENVIRONMENT, Reason.CLOCK_SKEW})
 """Reasons that say nothing about the files of a table: no failure of a partition is counted for them."""
+FOR_A_PERSON = frozenset({Reason.REFS_LOST, Reason.NOT_ATTESTED})
+"""Reasons of a commit whose effect only a person can judge: its partitions are in quarantine at once."""
 CUT_SHORT = frozenset({Reason.TERMINATED, Reason.CRASHED, Reason.LEASE_HELD})
 """Reasons of an operation that ended before its work did. Its message says why, whatever its batches did."""
 SENTENCES: dict[Reason, str] = {
@@ -136,6 +139,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.WRITER_PROPERTY: "a property of the table that no Parquet writer takes",
     Reason.ENVIRONMENT: "credentials, a connection, a class or a file system that takes writes are missing; the message "
     "names the cause",
+    Reason.NOT_ATTESTED: "an engine elsewhere committed, and that no row changed is refuted or cannot be proved",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.model.other_writers import is_maintenance
@@ -10,6 +11,8 @@ from iceberg_maint.core.outcomes.verification import Verification, VerificationS
 
 MOST_OPEN = 20
 """The most verdicts that wait for a person and are kept, the newest."""
+MOST_ORDERED = 100
+"""The most commits by statements of this program that are kept, the newest."""
 MOST_UNREAD = 1_000
 """The most commits that only metadata attested and are kept, the newest."""
 
@@ -28,7 +31,8 @@ class OpenVerdict:
 class Attestation:
     """How far the commits of a table's main are attested: all up to this snapshot have a verdict. `pending` commits after
     it wait for a proof from files. `judged` counts the verdicts since the first, `open` are those that wait for a person. `unread` are
-    the snapshots that only metadata attested: an attestation that reads files proves them first."""
+    the snapshots that only metadata attested: an attestation that reads files proves them first. `ordered` are snapshots that
+    engines elsewhere committed by statements of this program."""
 
     snapshot_id: int
     sequence_number: int
@@ -36,6 +40,7 @@ class Attestation:
     pending: int = 0
     open: tuple[OpenVerdict, ...] = ()
     unread: tuple[int, ...] = ()
+    ordered: tuple[int, ...] = ()
 
     @property
     def red(self) -> tuple[OpenVerdict, ...]:
@@ -45,6 +50,10 @@ class Attestation:
     def at(self, snapshot: Snapshot) -> Attestation:
         """Returns the attestation with the cursor at this snapshot."""
         return replace(self, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number)
+
+    def with_ordered(self, snapshot_ids: Iterable[int]) -> Attestation:
+        """Returns the attestation with these snapshots as ordered by this program."""
+        return replace(self, ordered=(*self.ordered, *snapshot_ids)[-MOST_ORDERED:])
 
     def with_verdict(self, verdict: Verification) -> Attestation:
         """Returns the attestation with this verdict on a snapshot in place of an earlier one."""

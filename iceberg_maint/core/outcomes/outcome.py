@@ -89,7 +89,8 @@ class BatchOutcome:
     snapshot. `counts` holds the counts of housekeeping, by name.
     `retained` holds the files that an orphan scan left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
-    files before it ran, and `cost` what the batch worked on and took in CPU; None where it did not run."""
+    files before it ran, and `cost` what the batch worked on and took in CPU; None where it did not run.
+    `engine` is the engine elsewhere that took the batch, with its version; empty for this program."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -114,6 +115,7 @@ class BatchOutcome:
     unlogged: UnloggedMetadata | None = None
     predicted: BatchPrediction | None = None
     cost: BatchCost | None = None
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from iceberg_maint.core.policy.housekeeping import (
     HealthPolicy,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
+    engines_key,
     key,
 )
 from iceberg_maint.core.policy.runs import (
@@ -76,6 +77,7 @@ class RewriteDataFilesPolicy:
     """Section `rewrite_data_files`."""
 
     enabled: bool = key(True, "whether data files are rewritten")
+    engines: tuple[str, ...] = engines_key()
     target_file_size_bytes: int | None = key(
         None,
         "size to aim at; null: the table's write.target-file-size-bytes, else 512 MiB",

@@ -8,11 +8,22 @@ from typing import Any
 
 DAY_SECONDS = 86_400
 GIBIBYTE = 1024**3
+OWN_ENGINE = "spark"
+"""The name, in lists of engines, of this program's own engine, whose commits pass the gate."""
 
 
 def key(default: Any, doc: str, **limits: float | str) -> Any:
     """A field of a section: a key of the policy, its default, its meaning and the limits of its values."""
     return field(default=default, metadata={"doc": doc, **limits})
+
+
+def engines_key() -> Any:
+    """A key for the engines of an operation, in order."""
+    return key(
+        (OWN_ENGINE,),
+        "engines that may do it, by their names under engines: the first that can takes a batch; spark is this program",
+        configured_only=True,
+    )
 
 
 class HealthSource(StrEnum):
@@ -109,6 +120,7 @@ class RewriteManifestsPolicy:
     """Section `rewrite_manifests`: when manifests are regrouped by partition."""
 
     enabled: bool = key(True, "whether manifests are rewritten")
+    engines: tuple[str, ...] = engines_key()
     max_manifests: int = key(
         100,
         "due when one partition spec has more manifests below three quarters of their target size; from "
@@ -124,6 +136,7 @@ class ExpireSnapshotsPolicy:
     applies."""
 
     enabled: bool = key(True, "whether snapshots are expired")
+    engines: tuple[str, ...] = engines_key()
     every_seconds: int = key(DAY_SECONDS, "time between two expiries; each is a commit", minimum=0)
     max_snapshot_age_seconds: int = key(
         5 * DAY_SECONDS,
@@ -161,6 +174,7 @@ class RemoveOrphanFilesPolicy:
     """Section `remove_orphan_files`: which files are orphans, and when they are removed."""
 
     enabled: bool = key(True, "whether orphan files are removed")
+    engines: tuple[str, ...] = engines_key()
     every_seconds: int = key(
         7 * DAY_SECONDS, "time between two orphan scans; each lists the storage", minimum=0
     )

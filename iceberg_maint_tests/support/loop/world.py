@@ -177,6 +177,7 @@ class World:
         self.adoptions: list[tuple[str, ...]] = []
         self.adopt_fails: Exception | None = None
         self.lost: set[str] = set()
+        self.elsewhere: dict[str, Any] = {}
         self.cancelled = self.abandoned = 0
         self.before_write: Callable[[Batch], None] = lambda _batch: None
         self.before_commit: Callable[[Batch], None] = lambda _batch: None
@@ -190,13 +191,17 @@ class World:
     # the table
 
     def commit(
-        self, removed: Collection[str], added: Iterable[LiveFile], summary: Mapping[str, str] | None = None
+        self,
+        removed: Collection[str],
+        added: Iterable[LiveFile],
+        summary: Mapping[str, str] | None = None,
+        operation: str = "append",
     ) -> Snapshot:
         old = self.now.state
         number = old.last_sequence_number + 1
         parent = old.snapshot.snapshot_id if old.snapshot else None
         # Without the marks of our commits it is a writer's.
-        operation = "replace" if TOKEN_PROPERTY in (summary or {}) else "append"
+        operation = "replace" if TOKEN_PROPERTY in (summary or {}) else operation
         snapshot = Snapshot(
             1000 + number, parent, number, self.clock.ms, operation, dict(summary or {}), f"list-{number}"
         )
@@ -280,6 +285,7 @@ class World:
             clock=self.clock,
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,
+            elsewhere=self.elsewhere,
         )
 
 

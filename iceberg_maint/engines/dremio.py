@@ -1,0 +1,165 @@
+"""Dremio: `OPTIMIZE TABLE` over Arrow Flight SQL.
+
+Protocol: arrow.apache.org/docs/format, "FlightSql.proto". Statements: docs.dremio.com, "OPTIMIZE TABLE", version 26.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from iceberg_maint.core.decisions.statement_hazards import ANSI, partition_filter, plain_parts
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
+from iceberg_maint.core.policy.engines import EngineSettings
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.engine import EnvironmentFailedError
+from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+
+MIN_VERSION = 26
+"""The version whose documentation the statements follow."""
+SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
+_CALL_SECONDS = 30.0
+_MIB = 1024**2
+_QUERY_TYPE = "type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery"
+_OTHERS = ("trino_query_id", "spark.app.id", "snapshot.producer", "maintenance")
+"""Keys of the summaries of other engines. Dremio's has no key of its own that its documentation names."""
+_CONFLICTS = ("CommitFailedException", "ValidationException", "CONCURRENT MODIFICATION")
+
+
+def statement_engine(settings: EngineSettings) -> Dremio:
+    """Returns Dremio at the address of the settings. Connects to nothing."""
+    return Dremio(settings)
+
+
+class Dremio:
+    """`ports.StatementEngine` on a coordinator. Its statements select whole partitions of an identity transform."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._reader: Any = None
+
+    def version(self, table: TableId) -> str:
+        """Returns the version of the coordinator. Raises what `StatementEngine.version` raises."""
+        del table
+        rows = self._query('SELECT "version" FROM sys."version"', _CALL_SECONDS).to_pylist()
+        version = str(rows[0].get("version", "")) if rows else ""
+        number = re.match(r"\d+", version)
+        if number is None or int(number[0]) < MIN_VERSION:
+            raise RefusedError(
+                "ICM-103",
+                f"Dremio at {self._settings.uri} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
+                "upgrade Dremio, or remove dremio from the policy's engines.",
+            )
+        return version
+
+    def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
+        """Returns the statement for the batch. Raises CannotError."""
+        try:
+            catalog = self._settings.catalogs.get(state.table.catalog, state.table.catalog)
+            name = ".".join(f'"{part}"' for part in (catalog, *plain_parts(state.table)))
+            match batch.work:
+                case RewriteManifests():
+                    return (Statement(f"OPTIMIZE TABLE {name} REWRITE MANIFESTS"),)
+                case RewriteDataFiles() as work:
+                    if work.layout is not None:
+                        raise CannotError("the batch sorts its files")
+                    if any(
+                        f.transform not in ("identity", "void")
+                        for f in state.specs[state.current_spec_id].fields
+                    ):
+                        raise CannotError("it selects partitions of the transform identity only")
+                    condition = partition_filter(batch.partitions, state, ANSI)
+                    target = max(1, batch.target_file_size_bytes // _MIB)
+                    text = (
+                        f"OPTIMIZE TABLE {name} REWRITE DATA USING BIN_PACK "
+                        f"(TARGET_FILE_SIZE_MB = {target}, MIN_INPUT_FILES = 2)"
+                    )
+                    return (Statement(text if condition is None else f"{text} FOR PARTITIONS {condition}"),)
+                case _:
+                    raise CannotError(f"it has no statement for {batch.operation}")
+        except ValueError as why:
+            raise CannotError(str(why)) from why
+
+    def run(self, statement: Statement, started: Callable[[str], None]) -> None:
+        """Runs the statement. Raises what `StatementEngine.run` raises. Flight SQL gives a statement no id."""
+        del started
+        self._query(statement.text, self._settings.timeout_seconds)
+
+    def made(self, snapshot: Snapshot, statement_id: str) -> bool:
+        """Returns whether the summary has no mark of another engine."""
+        del statement_id
+        engine = snapshot.summary.get("engine-name", "dremio").lower()
+        return "dremio" in engine and not any(key in snapshot.summary for key in _OTHERS)
+
+    def cancel(self) -> None:
+        """Cancels the running statement."""
+        with self._lock:
+            reader = self._reader
+        if reader is not None:
+            with suppress(Exception):
+                reader.cancel()
+
+    def _query(self, text: str, seconds: float) -> Any:
+        from pyarrow import ArrowException, concat_tables, flight, table
+
+        try:
+            with flight.connect(self._settings.uri) as client:
+                options = flight.FlightCallOptions(timeout=seconds, headers=self._login(client))
+                info = client.get_flight_info(flight.FlightDescriptor.for_command(_command(text)), options)
+                pages = []
+                for endpoint in info.endpoints:
+                    reader = client.do_get(endpoint.ticket, options)
+                    with self._lock:
+                        self._reader = reader
+                    pages.append(reader.read_all())
+                return concat_tables(pages) if pages else table({})
+        except flight.FlightTimedOutError as why:
+            self.cancel()
+            raise TimeoutError(f"no end within {seconds:g} s; it was cancelled") from why
+        except (
+            flight.FlightUnavailableError,
+            flight.FlightUnauthenticatedError,
+            flight.FlightUnauthorizedError,
+        ) as why:
+            raise EnvironmentFailedError(f"Dremio at {self._settings.uri}: {_one_line(why)}.") from why
+        except ArrowException as why:
+            message = _one_line(why)
+            raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
+        finally:
+            with self._lock:
+                self._reader = None
+
+    def _login(self, client: Any) -> list[tuple[bytes, bytes]]:
+        if self._settings.password is None:
+            return []
+        return [client.authenticate_basic_token(self._settings.user, self._settings.password)]
+
+
+def _one_line(why: Exception) -> str:
+    return " ".join(str(why).split())[:500]
+
+
+def _command(query: str) -> bytes:
+    """The query as FlightSql.proto's CommandStatementQuery within Any, each of one or two length-delimited fields."""
+    return _field(1, _QUERY_TYPE.encode()) + _field(2, _field(1, query.encode()))
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A length-delimited field of a protocol buffer."""
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    head = bytearray()
+    while value > 0x7F:
+        head.append(value & 0x7F | 0x80)
+        value >>= 7
+    head.append(value)
+    return bytes(head)

@@ -1,0 +1,53 @@
+"""The port to an engine elsewhere that maintains a table by statements. Its commits pass no gate of this program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.planning.plan import Batch
+
+
+class CannotError(Exception):
+    """The engine cannot do the work of a batch. The text is the reason, a clause for people."""
+
+
+class StatementFailedError(Exception):
+    """The engine says that a statement failed. `is_conflict`: a commit of another writer won."""
+
+    def __init__(self, message: str, *, is_conflict: bool = False) -> None:
+        super().__init__(message)
+        self.is_conflict = is_conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The text of a statement, and the settings of the engine's session that it runs with."""
+
+    text: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class StatementEngine(Protocol):
+    """Runs the statements of one engine, one at a time. No call is repeated: a statement may have taken effect."""
+
+    def version(self, table: TableId) -> str:
+        """Returns the engine's version for the catalog of this table. Raises EnvironmentFailedError ICM-133 if it does not answer or refuses the
+        credentials, and RefusedError ICM-103 if it is too old."""
+
+    def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
+        """Returns the statements that do the work of the batch, in order. Asks no server. Raises CannotError."""
+
+    def run(self, statement: Statement, started: Callable[[str], None]) -> None:
+        """Runs one statement to its end. `started` is called with its id at the engine as soon as that is known. Raises
+        StatementFailedError if the engine says that it failed, EnvironmentFailedError ICM-133 if the engine could not be
+        asked, and TimeoutError, with the statement cancelled, after the time of the settings."""
+
+    def made(self, snapshot: Snapshot, statement_id: str) -> bool:
+        """Returns whether the snapshot can be of this statement, by its summary."""
+
+    def cancel(self) -> None:
+        """Cancels the running statement, from another thread or a signal handler. It may still take effect."""
