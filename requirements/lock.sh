@@ -11,4 +11,6 @@ compile() {
 for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers airflow dbt component; do
   compile --upgrade "$name.in" -o "$name.txt"
 done
-compile fast.in -c dev.txt -o fast.txt  # the versions of dev.txt
+for name in fast engines; do
+  compile "$name.in" -c dev.txt -o "$name.txt"  # the versions of dev.txt
+done

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.other_writers import is_maintenance, pending_publi
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.core.outcomes.attestation import Attestation
-from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import UNSUPPORTED_BY, CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.verification import Proof, Verification, VerificationStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
@@ -87,7 +87,7 @@ def choose(batch: Batch, policy: Policy, context: Context) -> Choice:
             _require_safe(batch, state, policy, context)
             return Choice(name, engine, engine.statements(batch, state), why)
         except CannotError as cannot:
-            passed.append(f"UNSUPPORTED by {name}: {cannot}")
+            passed.append(f"{UNSUPPORTED_BY}{name}: {cannot}")
     refusal = RefusedError(
         "ICM-186",
         f"{batch.table}: no engine of {batch.operation}.engines takes the batch: {'; '.join(passed)}.",
@@ -170,6 +170,7 @@ class _Done:
     base: TableState | None = None
     commits: tuple[Snapshot, ...] = ()
     verdicts: tuple[Verification, ...] = ()
+    attest_seconds: float = 0.0
 
     def run(self, statement: Statement) -> AttemptResult | None:
         """Runs one statement. Returns the result of the batch if that ends it."""
@@ -188,7 +189,9 @@ class _Done:
         self.commits += made
         if made:
             note_ordered(state, made, self.context)
+            began = self.context.clock.monotonic_seconds()
             self.verdicts += _attested(state, made, self.policy, self.context)
+            self.attest_seconds += self.context.clock.monotonic_seconds() - began
         if any(v.status not in _HELD for v in self.verdicts):
             return self._not_attested()
         if failure is None or made:
@@ -227,6 +230,7 @@ class _Done:
 
     def _committed(self, status: OutcomeStatus, reason: Reason) -> AttemptResult:
         first, last = self.commits[0], self.commits[-1]
+        attested = sum(v.status is VerificationStatus.ATTESTED for v in self.verdicts)
         return AttemptResult(
             status,
             reason,
@@ -239,7 +243,7 @@ class _Done:
                 CommitStatus.COMMITTED, None, last.snapshot_id, first.parent_id, tries=len(self.commits)
             ),
             snapshot=last,
-            counts={"attested_commits": sum(v.status is VerificationStatus.ATTESTED for v in self.verdicts)},
+            counts={"attested_commits": attested, "attest_ms": round(self.attest_seconds * 1000)},
             engine=self.engine_name,
             added=(self._count("added-data-files"), self._count("added-files-size")),
         )

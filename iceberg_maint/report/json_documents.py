@@ -114,6 +114,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "unlogged": to_data(batch.unlogged),
         "predicted": to_data(batch.predicted),
         "cost": to_data(batch.cost),
+        "engine": batch.engine or None,
         "message": batch.message,
     }
 

@@ -12,7 +12,12 @@ from rich.table import Table
 from iceberg_maint.cli.pages.why_page import draw_metrics, largest_batch
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import (
+    UNSUPPORTED_BY,
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+)
 from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.explain import TableExplanation
 from iceberg_maint.report.formatting import (
@@ -157,7 +162,9 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
         if shown and outcome.operation in DATA_OPERATIONS:
             counts = ", ".join(f"{name} {number(value)}" for name, value in shown.items())
             write(console, f"  {b.batch_id}: {counts}", "    ")
-        if b.message and b.outcome is not OutcomeStatus.IMPROVED and b.message not in summary:
+        # Which guarantees held, and which engines did not take the batch, is said of a gain too.
+        of_engines = b.engine or b.message.startswith(UNSUPPORTED_BY)
+        if b.message and (of_engines or b.outcome is not OutcomeStatus.IMPROVED) and b.message not in summary:
             write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
     for note in notes_of(outcome):
         write(console, f"  {escape(note)}", "    ")

@@ -66,6 +66,10 @@ class CommitResult:
     window_seconds: float = 0.0
 
 
+UNSUPPORTED_BY = "UNSUPPORTED by "
+"""How a message begins that says why an engine of the policy did not take a batch."""
+
+
 class OutcomeStatus(StrEnum):
     """The outcomes of a batch and of an operation. COMMITTED: with no gain. DEFERRED: other writers won or the run was
     stopped, and the work is tried again."""

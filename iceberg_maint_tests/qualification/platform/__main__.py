@@ -1,6 +1,7 @@
-"""Airflow and dbt run the program on a real lake, and `dg` takes the component into a project: `make qualify SUITE=platform`.
+"""Airflow and dbt run the program on a real lake, engines elsewhere do its work, and `dg` takes the component into a project:
+`make qualify SUITE=platform`.
 
-python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] --apart .cache/apart
+python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] [engines] --apart .cache/apart
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from iceberg_maint_tests.qualification.platform import airflow, component, dbt
+from iceberg_maint_tests.qualification.platform import airflow, component, dbt, engines
 from iceberg_maint_tests.support import jvm
 
-PARTS = {"airflow": airflow.differences, "dbt": dbt.differences, "component": component.differences}
+PARTS = {
+    "airflow": airflow.differences,
+    "dbt": dbt.differences,
+    "component": component.differences,
+    "engines": engines.differences,
+}
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from iceberg_maint.demo.store import KEY_ID, SECRET, LakeStore, StoreName, open_
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.wiring.adapters import load
+from iceberg_maint_tests.qualification.platform.connect_server import spark_connect
 from iceberg_maint_tests.qualification.platform.trino_server import trino
 
 _ID = NestedField(1, "id", LongType(), required=False)
@@ -45,7 +47,6 @@ class Trial:
     commits: int
     by_engine: bool
     files_after: int
-    format_version: int = 2
 
 
 def _place(*names: str) -> Callable[[int], list[dict[str, Any]]]:
@@ -86,7 +87,7 @@ TRIALS = (
     ),
     Trial("deleted", Schema(_ID, _PLACE), PartitionSpec(), _place("a", "b"), 6, True, 1),
     Trial("keys", Schema(_ID, _PLACE), PartitionSpec(), _place("a", "b"), 6, False, 1),
-    Trial("version3", Schema(_ID, _PLACE), PartitionSpec(), _place("a", "b"), 6, False, 1, format_version=3),
+    Trial("version3", Schema(_ID, _PLACE), PartitionSpec(), _place("a", "b"), 6, False, 1),
 )
 
 
@@ -106,7 +107,19 @@ def _trino(folder: Path, packages: Path) -> Iterator[str]:
             yield from lake.maintained(context)
 
 
-_PARTS: Mapping[str, Callable[[Path, Path], Iterator[str]]] = {"trino": _trino}
+def _spark_connect(folder: Path, packages: Path) -> Iterator[str]:
+    sys.path.append(str(packages))
+    with open_store(StoreName.LOCAL, os.environ) as store:
+        lake = Lake(folder, store, "spark-connect")
+        lake.write()
+        with spark_connect(folder / "server", folder / "catalog.db", store.warehouse(folder)) as address:
+            yield from lake.maintained(lake.context(address))
+
+
+_PARTS: Mapping[str, Callable[[Path, Path], Iterator[str]]] = {
+    "trino": _trino,
+    "spark-connect": _spark_connect,
+}
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class Lake:
             catalog.create_namespace("db")
             for trial in TRIALS:
                 properties = {
-                    "format-version": str(trial.format_version),
+                    "format-version": "2",
                     "write.delete.mode": "merge-on-read",
                 }
                 table = catalog.create_table(
@@ -165,6 +178,7 @@ class Lake:
         session = context.engine.spark.session()
         append_upserts(session, "lake.db.keys", ["id"], [{"id": 3, "place": "new"}], gone=[{"id": 4}])
         session.sql("DELETE FROM lake.db.deleted WHERE id = 5")
+        session.sql("ALTER TABLE lake.db.version3 SET TBLPROPERTIES ('format-version' = '3')")
         for trial in TRIALS:
             table = TableId.parse(f"lake.db.{trial.name}")
             before = _rows(session, table)
