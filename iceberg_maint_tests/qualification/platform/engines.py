@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestampType
+from pyiceberg.types import IntegerType, NestedField, StringType, TimestampType
 
 from bench.used import tree_cpu_seconds
 from iceberg_maint.core.model.ids import Operation, TableId
@@ -30,7 +30,7 @@ from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.qualification.platform.connect_server import spark_connect
 from iceberg_maint_tests.qualification.platform.trino_server import trino
 
-_ID = NestedField(1, "id", LongType(), required=False)
+_ID = NestedField(1, "id", IntegerType(), required=False)
 _PLACE = NestedField(2, "place", StringType(), required=False)
 _AT = NestedField(2, "at", TimestampType(), required=False)
 _OPERATIONS = (Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS)
