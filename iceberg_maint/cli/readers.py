@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iceberg_maint.cli.command import command, group
 from iceberg_maint.cli.context import Session
+from iceberg_maint.core.decisions.spark_checkpoint import committed_batch, snapshots_of
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 
@@ -42,9 +44,16 @@ def list_(session: Session, name: str) -> int:
 @click.argument("name", metavar="TABLE")
 @click.argument("reader")
 @click.option("--snapshot", type=int, help="Id of the last snapshot read; default: the current snapshot.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the checkpoint of a Structured Streaming query; it names the snapshot.",
+)
 @command
-def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
+def set_(session: Session, name: str, reader: str, snapshot: int | None, checkpoint: Path | None) -> int:
     """Register READER of TABLE, or the snapshot that it read last."""
+    if snapshot is not None and checkpoint is not None:
+        raise click.UsageError("--snapshot and --checkpoint exclude each other.")
     if not reader.strip() or not reader.isprintable():
         # Other characters could forge a log line or hide a reader.
         raise ConfigurationError(
@@ -54,6 +63,8 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
         )
     context = session.context()
     state = _pinned(context, name)
+    if checkpoint is not None:
+        snapshot = _read_until(checkpoint, state)
     head = state.snapshot.snapshot_id if state.snapshot is not None else None
     at = head if snapshot is None else snapshot
     if at is None or state.snapshot_by_id(at) is None:
@@ -84,6 +95,29 @@ def remove(session: Session, name: str, reader: str) -> int:
     document = {"table": str(state.table), "reader": reader}
     session.emit(document, lambda console: _print(console, [f"{reader} is removed"]))
     return 0
+
+
+def _read_until(checkpoint: Path, state: TableState) -> int:
+    """The oldest of the table's snapshots up to which the query has read. Raises ConfigurationError ICM-100 for a folder without a finished
+    batch, UnknownTableError ICM-126 if the batch names no snapshot that the table still has."""
+    folder = checkpoint / "commits"
+    batch = committed_batch(file.name for file in folder.glob("*")) if folder.is_dir() else None
+    if batch is None:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{checkpoint} is no checkpoint of a query that has finished a batch.",
+            "name the folder of the query's checkpointLocation on this machine, or give --snapshot.",
+        )
+    offsets = checkpoint / "offsets" / str(batch)
+    named = snapshots_of(offsets.read_text("utf-8") if offsets.is_file() else "")
+    known = [s for s in map(state.snapshot_by_id, named) if s is not None]
+    if not known:
+        raise UnknownTableError(
+            "ICM-126",
+            f"{state.table} has none of the snapshots {list(named)} of batch {batch} in {checkpoint}.",
+            "name the checkpoint of a query that reads the table; if its snapshot has expired, the query needs a new one.",
+        )
+    return min(known, key=lambda s: s.sequence_number).snapshot_id
 
 
 def _pinned(context: Context, name: str) -> TableState:

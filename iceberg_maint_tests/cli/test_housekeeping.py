@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -70,10 +71,40 @@ def test_reader_holds_snapshots_back_until_it_is_forgotten(aged: Lake) -> None:
     assert aged.json("why", "db.sick")["housekeeping"][1]["retained_by"] == []
 
 
+def checkpoint(folder: Path, *snapshots: int, finished: int = 10) -> str:
+    """A checkpoint whose newest finished batch names these snapshots. The batch after it is not finished."""
+    for name in ("commits", "offsets"):
+        (folder / name).mkdir()
+    (folder / "commits" / "9").write_text("v1\n{}")
+    (folder / "commits" / str(finished)).write_text("v1\n{}")
+    (folder / "commits" / f".{finished}.crc").write_bytes(b"crc")
+    offset = '{{"version":1,"snapshot_id":{},"position":1,"scan_all_files":false}}'
+    lines = ["v1", '{"batchWatermarkMs":0}', "-", *(offset.format(s) for s in snapshots)]
+    (folder / "offsets" / str(finished)).write_text("\n".join(lines))
+    (folder / "offsets" / str(finished + 1)).write_text("\n".join([*lines[:3], offset.format(12)]))
+    return str(folder)
+
+
+def test_checkpoint_of_a_query_names_the_snapshot_that_it_goes_on_from(aged: Lake, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, 4711, 2)
+    assert aged.json("readers", "set", "db.sick", "feed", "--checkpoint", folder)["snapshot"] == 2
+
+
+def test_checkpoint_without_a_finished_batch_is_refused(aged: Lake, tmp_path: Path) -> None:
+    result = aged("readers", "set", "db.sick", "feed", "--checkpoint", str(tmp_path))
+    assert (result.exit_code, f"ICM-100 {tmp_path} is no checkpoint of a query" in result.stderr) == (2, True)
+
+
+def test_checkpoint_whose_snapshot_has_expired_is_refused(aged: Lake, tmp_path: Path) -> None:
+    result = aged("readers", "set", "db.sick", "feed", "--checkpoint", checkpoint(tmp_path, 4711))
+    assert (result.exit_code, "has none of the snapshots [4711] of batch 10" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["set", "db.sick", "feed", "--snapshot", "99"], "has no snapshot 99"),
+        (["set", "db.sick", "feed", "--snapshot", "2", "--checkpoint", "."], "exclude each other"),
         (["remove", "db.sick", "feed"], "has no reader 'feed'. Fix: name one of these: none."),
         (["list", "db.sik"], "did you mean lake.db.sick"),
     ],
