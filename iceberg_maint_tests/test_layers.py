@@ -63,7 +63,7 @@ ROOMS: dict[str, str] = {
     "engines.spark.session",
     "defs": "CORE errors machine ports loop removal config wiring report",
     # What of `defs` it loads is in `component/test_light.py` of the tests: neither the loop nor the ledger.
-    "component": "CORE errors defs",
+    "component": "CORE errors defs report",
     "definitions": "defs",
     "cli.pages": "CORE errors ports report",
     "demo": "CORE errors ports loop config wiring report cli.pages engines.spark.jvm engines.spark.session defs __init__",

@@ -10,7 +10,7 @@ import click
 
 from iceberg_maint.cli.command import command, overrides_option
 from iceberg_maint.cli.context import Session, most_severe_exit
-from iceberg_maint.cli.pipes import launched_by_dagster, report_to_dagster
+from iceberg_maint.cli.pipes import pipes_option, report_to_dagster
 from iceberg_maint.core.decisions.history import combine_histories
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
@@ -84,9 +84,10 @@ def tables(session: Session) -> int:
 
 @click.command()
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
+@pipes_option
 @overrides_option
 @command
-def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
+def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str], pipes: bool) -> int:
     """Measure health from metadata, store it and print it.
 
     A table that has not changed since its last measurement is not read again. Without TABLE, the stored health of
@@ -99,8 +100,8 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.verdicts import EXIT_CODES, verdict_document, verdict_sentence
 
-    if launched_by_dagster():
-        return report_to_dagster(session, names, overrides, observes=True)
+    if pipes:
+        return report_to_dagster(session, names, overrides)
     context = session.context(overrides)
     chosen: Sequence[TableId] = [context.catalogs.find(name) for name in names]
     shown: list[Measured | dict[str, Any]] = []

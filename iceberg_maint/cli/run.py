@@ -13,7 +13,7 @@ import click
 
 from iceberg_maint.cli.command import command, overrides_option
 from iceberg_maint.cli.context import Session, most_severe_exit, operator
-from iceberg_maint.cli.pipes import launched_by_dagster, report_to_dagster
+from iceberg_maint.cli.pipes import pipes_option, report_to_dagster
 from iceberg_maint.cli.run_result import TableResult
 from iceberg_maint.core.model.ids import (
     ALL_OPERATIONS,
@@ -105,6 +105,7 @@ def _matching(pattern: str, tables: tuple[TableId, ...], context: Context) -> li
 )
 @click.option("--until-idle", is_flag=True, help="Repeat tables that did work until none has more to start.")
 @click.option("--force", is_flag=True, help="Also rewrite healthy partitions of TABLE, and ignore back-off.")
+@pipes_option
 @overrides_option
 @command
 def run(
@@ -118,6 +119,7 @@ def run(
     max_seconds: int | None,
     until_idle: bool,
     force: bool,
+    pipes: bool,
     overrides: dict[str, str],
 ) -> int:
     """Maintain tables: resume unfinished batches, then do the due work, worst first.
@@ -129,8 +131,14 @@ def run(
     from iceberg_maint.cli.run_tables import Limits, maintain_tables
     from iceberg_maint.wiring.adapters import end_process
 
-    if launched_by_dagster():
-        return report_to_dagster(session, names, overrides, observes=False)
+    if pipes:
+        from iceberg_maint.defs.runs.table_run import RunLimits
+
+        if partitions or operations or patterns or shard or until_idle or force:
+            raise click.UsageError(
+                "--pipes takes --max-batches and --max-seconds; Dagster gives the partitions."
+            )
+        return report_to_dagster(session, names, overrides, RunLimits(max_batches, max_seconds))
     scope = _Scope(names, patterns, shard)
     chosen_operations = tuple(o for o in ALL_OPERATIONS if o.value in operations) or (
         DATA_OPERATIONS if partitions else ALL_OPERATIONS

@@ -11,10 +11,11 @@ import dagster as dg
 
 from iceberg_maint.component.environment import Environment
 from iceberg_maint.component.launch import Launcher, in_subprocess
+from iceberg_maint.component.pipeline import Pipeline, pipeline_of
 from iceberg_maint.component.received import Received, launch_extras
 from iceberg_maint.component.table_assets import OBSERVE_CRON, TableAssets, table_assets
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.assets.op_asset import Op, build_op_asset, omit_missing_outputs
+from iceberg_maint.defs.assets.op_asset import Metadata, Op, build_op_asset, omit_missing_outputs
 from iceberg_maint.defs.names import ENGINE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
@@ -22,7 +23,10 @@ from iceberg_maint.errors import ConfigurationError
 KEY_PREFIX = "iceberg_maint"
 """First part of the keys by default: the key of a table without it is often that of the asset that loads the table."""
 SENSOR = "iceberg_maintenance"
+WAIT_MINUTES = 360
 _TABLE_NAME = "dagster/table_name"
+_ONLY_NAMED = "dagster/auto_created_stub_asset"
+"""Metadata of an asset that another one depends on and that no definition has: a reader of the maintenance names it so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,14 @@ class Options:
 
     `observe_cron`: when tables are measured besides after their loads; None: nothing starts by itself. `sensor`: the name of
     the sensor that evaluates the conditions; None leaves them to a sensor of the project. `blocking`: a partition that
-    crosses a threshold blocks assets downstream of the table's in the same run.
+    crosses a threshold skips assets downstream of the table's in the same run. `wait_minutes`: for how long due maintenance
+    waits for loads and readers of the table at most.
     """
 
     observe_cron: str | None = OBSERVE_CRON
     sensor: str | None = SENSOR
     blocking: bool = False
+    wait_minutes: int = WAIT_MINUTES
 
 
 def build_iceberg_maintenance_defs(
@@ -52,21 +58,40 @@ def build_iceberg_maintenance_defs(
 
     `launcher` runs the work, by default in a process with this Python. `assets` maps the name of a table to the keys of the
     assets that load it. A table without an entry is loaded by the asset of the `project` with its name as the metadata
-    `dagster/table_name`. `translator` gives names; by default every key begins with `KEY_PREFIX`.
+    `dagster/table_name`. The assets of the project that depend on a loader read the table. `translator` gives names; by default every key begins with `KEY_PREFIX`.
 
     Raises ConfigurationError ICM-100 for an asset that the project does not have, for several assets of one table, and for
     a key that one of them has; ICM-126 for an entry of no table.
     """
-    chosen = options or Options()
-    names, run = translator or IcebergTranslator((KEY_PREFIX,)), launcher or in_subprocess(Environment())
+    specs = [] if project is None else list(project.resolve_all_asset_specs())
+    existing = {spec.key for spec in specs}
+    for table, keys in (assets or {}).items():
+        missing = [key for key in keys if project is not None and key not in existing]
+        if missing:
+            raise no_such_asset(table, missing[0])
+    chosen_names = translator or IcebergTranslator((KEY_PREFIX,))
+    run = launcher or in_subprocess(Environment())
+    return build_beside(specs, tables, run, assets or {}, chosen_names, options or Options())
+
+
+def build_beside(
+    specs: Sequence[dg.AssetSpec],
+    tables: Iterable[TableId],
+    run: Launcher,
+    assets: Mapping[str, Sequence[dg.AssetKey]],
+    names: IcebergTranslator,
+    chosen: Options,
+) -> dg.Definitions:
+    """The same beside assets of these specs, among which those of `assets` need not be."""
     listed = sorted(set(tables))
-    loaders = _loaders(listed, assets or {}, project)
+    pipelines = _pipelines(listed, assets, specs)
     with _quiet():
         built = [
-            table_assets(t, names, loaders[t], chosen.observe_cron, blocking=chosen.blocking) for t in listed
+            table_assets(t, names, pipelines[t], chosen.observe_cron, blocking=chosen.blocking)
+            for t in listed
         ]
-        _refuse_collisions(built, loaders, project)
-        definitions = [asset for one in built for asset in _definitions(one, names, run)]
+        _refuse_collisions(built, specs)
+        definitions = [asset for one in built for asset in _definitions(one, names, run, chosen.wait_minutes)]
         sensor = _sensor(chosen, [key for asset in definitions for key in asset.keys])
     return dg.Definitions(assets=definitions, sensors=sensor)
 
@@ -81,13 +106,15 @@ def _quiet() -> Iterator[None]:
 
 
 def _definitions(
-    assets: TableAssets, names: IcebergTranslator, launcher: Launcher
+    assets: TableAssets, names: IcebergTranslator, launcher: Launcher, wait_minutes: int
 ) -> Iterable[dg.AssetsDefinition]:
-    def execute(context: dg.AssetExecutionContext) -> None:
-        _execute(context, assets, assets.data.key, launcher)
+    def execute(context: dg.AssetExecutionContext) -> Metadata | None:
+        received = Received(context, assets, assets.data.key, wait_minutes)
+        _execute(context, received, launcher)
+        return received.output()
 
     def execute_housekeeping(context: dg.AssetExecutionContext) -> None:
-        _execute(context, assets, assets.housekeeping.key, launcher)
+        _execute(context, Received(context, assets, assets.housekeeping.key, wait_minutes), launcher)
 
     op = Op(names.get_op_name(assets.table), assets.pool, execute)
     yield build_op_asset(assets.data, assets.data_checks, op, dg.BackfillPolicy.single_run())
@@ -95,18 +122,19 @@ def _definitions(
     yield build_op_asset(assets.housekeeping, assets.housekeeping_checks, op)
 
 
-def _execute(
-    context: dg.AssetExecutionContext, assets: TableAssets, own: dg.AssetKey, launcher: Launcher
-) -> None:
-    """Does the work of the asset `own` of the table, or measures the table if the run has checks only."""
+def _execute(context: dg.AssetExecutionContext, received: Received, launcher: Launcher) -> None:
+    """Does the work of an asset of a table, or measures the table if the run has checks only."""
+    assets = received.assets
     omit_missing_outputs(context.log)
     _limit_pool(context.instance, assets.pool)
+    if received.must_yield():
+        received.leave_due()
+        return
     command = "run" if context.selected_asset_keys else "observe"
-    received = Received(context, assets)
-    extras = launch_extras(context, assets, own)
+    extras = launch_extras(context, assets, received.own)
     try:
         with _quiet():
-            code = launcher(context, [command, str(assets.table)], extras, received.take)
+            code = launcher(context, [command, "--pipes", str(assets.table)], extras, received.take)
     except ConfigurationError as why:
         raise dg.Failure(str(why), allow_retries=False) from why
     finally:
@@ -165,36 +193,33 @@ def assets_by_table_name(
     return {**found, **named}
 
 
-def _loaders(
-    tables: Sequence[TableId], assets: Mapping[str, Sequence[dg.AssetKey]], project: dg.Definitions | None
-) -> dict[TableId, tuple[dg.AssetKey, ...]]:
+def no_such_asset(table: str, key: dg.AssetKey) -> ConfigurationError:
+    """The error of an entry whose asset the project does not have."""
+    return ConfigurationError(
+        "ICM-100",
+        f"assets maps {table} to {key.to_user_string()}, which is no asset of the project.",
+        "correct the key: its parts are separated by /.",
+    )
+
+
+def _pipelines(
+    tables: Sequence[TableId],
+    assets: Mapping[str, Sequence[dg.AssetKey]],
+    specs: Sequence[dg.AssetSpec],
+) -> dict[TableId, Pipeline]:
     if unknown := sorted(set(assets) - {str(table) for table in tables}):
         raise ConfigurationError(
             "ICM-126",
             f"assets names {unknown[0]}, which is no table of this component.",
             "correct the name, or refresh the state of the component.",
         )
-    specs = () if project is None else project.resolve_all_asset_specs()
-    existing = {spec.key for spec in specs}
-    for table, keys in assets.items():
-        missing = [key for key in keys if project is not None and key not in existing]
-        if missing:
-            raise ConfigurationError(
-                "ICM-100",
-                f"assets maps {table} to {missing[0].to_user_string()}, which is no asset of the project.",
-                "correct the key: its parts are separated by /.",
-            )
     loaders = assets_by_table_name(tables, specs, assets)
-    return {table: tuple(loaders.get(str(table), ())) for table in tables}
+    return {table: pipeline_of(loaders.get(str(table), ()), specs) for table in tables}
 
 
-def _refuse_collisions(
-    built: Sequence[TableAssets],
-    loaders: Mapping[TableId, Sequence[dg.AssetKey]],
-    project: dg.Definitions | None,
-) -> None:
-    taken = {key for keys in loaders.values() for key in keys}
-    taken |= {spec.key for spec in project.resolve_all_asset_specs()} if project is not None else set()
+def _refuse_collisions(built: Sequence[TableAssets], specs: Sequence[dg.AssetSpec]) -> None:
+    taken = {key for assets in built for key in assets.pipeline.loaders}
+    taken |= {spec.key for spec in specs if not spec.metadata.get(_ONLY_NAMED)}
     for assets in built:
         for key in (assets.data.key, assets.housekeeping.key):
             if key in taken:

@@ -25,9 +25,10 @@ from pydantic import BaseModel, Field
 from iceberg_maint.component.build_defs import (
     KEY_PREFIX,
     SENSOR,
+    WAIT_MINUTES,
     Options,
-    assets_by_table_name,
-    build_iceberg_maintenance_defs,
+    build_beside,
+    no_such_asset,
 )
 from iceberg_maint.component.environment import Environment
 from iceberg_maint.component.launch import Launcher, in_subprocess
@@ -128,9 +129,15 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
     blocking: Annotated[
         bool,
         dg.Resolver.default(
-            description="Whether a partition over a threshold blocks assets downstream of its maintenance."
+            description="Whether a partition over a threshold skips assets downstream of its maintenance in the same run."
         ),
     ] = False
+    wait_minutes: Annotated[
+        int,
+        dg.Resolver.default(
+            description="For how long due maintenance waits for loads and readers of a table at most."
+        ),
+    ] = WAIT_MINUTES
     translation: (
         Annotated[
             TranslationFn[TableProps],
@@ -171,18 +178,13 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
         specs = _project_assets(context)
         for table, keys in named.items():
             for key in set(keys) - {spec.key for spec in specs}:
-                _log.warning(
-                    "assets maps %s to %s, which no definition beside this one has",
-                    table,
-                    key.to_user_string(),
-                )
-        return build_iceberg_maintenance_defs(
-            tables,
-            self.launcher(self._environment()),
-            assets=assets_by_table_name(tables, specs, named),
-            translator=self._names(),
-            options=Options(self.observe_cron if self.automation else None, self.sensor, self.blocking),
+                # Only said: it may be one of another code location.
+                _log.warning("%s", no_such_asset(table, key))
+        options = Options(
+            self.observe_cron if self.automation else None, self.sensor, self.blocking, self.wait_minutes
         )
+        launcher = self.launcher(self._environment())
+        return build_beside(specs, tables, launcher, named, self._names(), options)
 
     def _chosen(self, table: TableId) -> bool:
         name = str(table)

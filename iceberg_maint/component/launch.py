@@ -18,8 +18,8 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 75.0
 """Time for an orderly end after a termination: longer than the program needs before it ends itself."""
 
-Receive = Callable[[Sequence[Any]], None]
-"""Takes all messages so far, again and again."""
+Receive = Callable[[Sequence[Any]], bool]
+"""Takes all messages so far, again and again. Says whether the run must begin no further batch."""
 
 
 Launcher = Callable[[dg.AssetExecutionContext, Sequence[str], Mapping[str, Any], Receive], int]
@@ -104,11 +104,16 @@ def by_client(
 
 
 def _followed(process: subprocess.Popen[bytes], session: dg.PipesSession, receive: Receive) -> int:
+    is_told = False
     while True:
         try:
             return process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
-            receive(session.get_custom_messages())
+            must_yield = receive(session.get_custom_messages())
+            if must_yield and not is_told and process.stdin is not None:
+                is_told = True
+                with suppress(OSError):
+                    os.write(process.stdin.fileno(), b"yield\n")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

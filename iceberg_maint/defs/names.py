@@ -41,8 +41,14 @@ HOUSEKEEPING_CHECKS: tuple[str, ...] = tuple(check.value for check in CHECKS_OF_
 DUE_CHECK = "maintenance_due"
 """Name of a check of both assets, only where another project of Dagster defines them: it fails as long as maintenance is due
 now, and starts automation there. Here the automation reads the ledger itself."""
-STDIN = "ends_with_stdin"
-"""Extra of a run over Dagster Pipes whose process stops in order when its stdin ends: its parent is gone."""
+WAITS_CHECK = "maintenance_waits"
+"""Name of a check of a table there: it fails when due maintenance has waited for loads and readers for longer than the limit,
+and then it no longer waits."""
+STDIN = "obeys_stdin"
+"""Extra of a run over Dagster Pipes whose process begins no batch once its stdin says anything, and stops in order when it
+ends: its parent is gone."""
+CARD = "card"
+"""Label of the card: the same on a table's observations and materializations, so that one page shows one card."""
 EXAMINED = "Examined: healthy. Nothing was changed."
 """Description of the materialization of what was healthy when it was examined first."""
 

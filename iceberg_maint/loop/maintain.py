@@ -320,6 +320,8 @@ def _budget_stop(batch: Batch, results: Results, run: Run) -> Reason | None:
     limits = [s for s in (policy.max_run_seconds, run.request.max_seconds) if s is not None]
     if limits and _elapsed_seconds(run) >= min(limits):
         return Reason.TIME_BUDGET
+    if run.request.must_yield():
+        return Reason.YIELDED
     return None if run.request.force else fleet_stop(batch, policy, run.context)
 
 

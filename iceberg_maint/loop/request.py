@@ -18,11 +18,15 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import WorkProgress
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
     lease. `max_batches` limits the batches of all operations together. No batch starts after `max_seconds`, and an orphan
-    scan ends then. `started_by` is who started the run."""
+    scan ends then. `started_by` is who started the run. No batch starts once `must_yield` says so."""
 
     run_id: str
     partitions: frozenset[PartitionKey] | None = None
@@ -31,6 +35,7 @@ class Request:
     operations: tuple[Operation, ...] = DATA_OPERATIONS
     started_by: str | None = None
     max_seconds: float | None = None
+    must_yield: Callable[[], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from iceberg_maint_tests.support.component.alone import dagster_alone
@@ -175,3 +177,29 @@ def test_terminated_run_stops_the_process_elsewhere_and_the_next_one_continues(
     assert said["success"], said["events"]
     assert files(lake) == {0: 1, 1: 1, 2: 1}
     assert rows(lake) == before
+
+
+def test_two_deployments_over_one_table_rewrite_each_partition_once(
+    project: Project, lake: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = catalog_of(lake).load_table("db.events")
+    for number in range(COMMITS):
+        values = {"p": [0, 1, 2], "v": [f"more {number}"] * 3}
+        table.append(pa.table(values, schema=table.schema().as_arrow()))
+    before, count = rows(lake), len(replaced(lake))
+    folder = tmp_path_factory.mktemp("other")
+    other = Project(folder, project.python, lake / "config.yaml", sys.executable)
+    assert other.run("observe")["success"]
+    both = [one.start(KEY, "p=0", "p=2") for one in (project, other)]
+    said = [json.loads(process.communicate(timeout=400)[0].splitlines()[-1]) for process in both]
+    assert [one["success"] for one in said] == [True, True]
+    assert [one["materialized"] for one in said] == [["p=0", "p=1", "p=2"]] * 2
+    assert files(lake) == {0: 1, 1: 1, 2: 1}
+    assert rows(lake) == before
+    assert len(replaced(lake)) - count == 3
+
+
+def replaced(lake: Path) -> list[int]:
+    """The snapshots of rewrites."""
+    snapshots = catalog_of(lake).load_table("db.events").metadata.snapshots
+    return [s.snapshot_id for s in snapshots if s.summary and s.summary.operation.value == "replace"]

@@ -309,6 +309,18 @@ def test_max_run_seconds_starts_no_new_batch() -> None:
     assert found.partitions[-1][2] is Reason.TIME_BUDGET
 
 
+def test_request_that_must_yield_starts_no_new_batch_and_the_next_run_does_the_rest() -> None:
+    world, asked = World("abc"), [False]
+    world.before_write = lambda _batch: asked.__setitem__(0, True)
+    found = world.run(must_yield=lambda: asked[0])
+    assert [b.partitions for b in found.batches] == [("p=a",)]
+    assert [(p, r) for p, _, r in found.partitions if p != "p=a"] == [
+        ("p=b", Reason.YIELDED),
+        ("p=c", Reason.YIELDED),
+    ]
+    assert [b.partitions for b in world.run().batches] == [("p=b",), ("p=c",)]
+
+
 def test_hour_budget_holds_across_runs() -> None:
     windows = WindowsPolicy(max_partitions_per_batch=1, max_partitions_per_hour=2)
     world = World("abc", replace(POLICY, windows=windows))

@@ -94,6 +94,7 @@ MADE_REAL = {
     "ICM-184": "cli/test_program.py::test_environment_without_the_extra_is_refused_with_what_to_install",
     "ICM-185": "cli/test_attest.py::test_attest_of_different_rows_exits_1_with_rows_and_roll_back_until_accepted",
     "ICM-186": "loop/test_statement_attempt.py::test_work_that_no_engine_can_do_is_unsupported_with_each_reason",
+    "ICM-187": "component/test_pipeline.py::test_maintenance_that_waited_for_longer_than_the_limit_says_so_and_no_longer_waits",
 }
 
 
@@ -162,6 +163,8 @@ def given() -> dict[str, set[int]]:
     found["ICM-134"].add(errors.EXIT_REFUSED)
     # A warning of doctor.
     found["ICM-137"].add(errors.EXIT_DONE)
+    # A warning of the component.
+    found["ICM-187"].add(errors.EXIT_DONE)
     return found
 
 

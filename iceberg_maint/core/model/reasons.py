@@ -41,6 +41,7 @@ class Reason(StrEnum):
     HOUR_BUDGET = "hour_budget"
     FLEET_BUDGET = "fleet_budget"
     TIME_BUDGET = "time_budget"
+    YIELDED = "yielded"
     LEASE_HELD = "lease_held"
     EQUALITY_DELETES = "equality_deletes"
     POSITION_DELETES = "position_deletes"
@@ -104,6 +105,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
     Reason.FLEET_BUDGET: "waits for the budget of the fleet: other work gains more for its cost, or the budget is used up",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
+    Reason.YIELDED: "left for a later run: a load or a reader of the table began",
     Reason.LEASE_HELD: "another run works on the table",
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them in every read",
     Reason.POSITION_DELETES: "more position delete files than needed, or some that delete no live row",

@@ -1,12 +1,12 @@
-"""What an evaluation of a partitioned check refers to."""
+"""What an evaluation of a partitioned check refers to, and the last evaluations of others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 import dagster as dg
 
-from iceberg_maint.defs.dagster_internals import CheckTarget
+from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 
 
 def materialization_targets(
@@ -33,3 +33,14 @@ def materialization_targets(
         for partition, storage_id in latest.items()
         if storage_id in materializations
     }
+
+
+def last_results(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The last results of checks without partitions, which a run repeats that cannot evaluate them again."""
+    for key in keys:
+        records = instance.event_log_storage.get_asset_check_execution_history(
+            key, limit=1, status={CheckStatus.SUCCEEDED, CheckStatus.FAILED}
+        )
+        yield from (r.evaluation for r in records if r.evaluation is not None)

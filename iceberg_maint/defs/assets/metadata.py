@@ -84,6 +84,8 @@ def table_metadata(
         **failure_metadata(history),
         **({"advice": text_value(advice)} if advice else {}),
         **_figures(total),
+        **_row_count(total, "dagster/row_count"),
+        "dagster/uri": text_value(assessment.state.location),
         "partitions": dg.MetadataValue.int(len(measured.partitions)),
         "unhealthy_partitions": dg.MetadataValue.int(unhealthy),
         "due_partitions": dg.MetadataValue.int(len(backlog)),
@@ -161,6 +163,7 @@ def batch_metadata(
         data[f"{name}_after"] = figures_after[name]
     proofs = [verdict_text(operations[b.batch_id], b.proof) for b in batches if b.proof is not None]
     return data | {
+        **_row_count(after, "dagster/partition_row_count"),
         "outcome": text_value(last.outcome.value),
         "reason": _reason(last.reason),
         "batches": dg.MetadataValue.int(len(batches)),
@@ -190,6 +193,7 @@ def _batch_figures(batches: Sequence[BatchOutcome]) -> Metadata:
 def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -> Metadata:
     """Metadata of a partition without work: requested, or examined as healthy by an observation."""
     return {f"{name}_after": value for name, value in _figures(health).items()} | {
+        **_row_count(health, "dagster/partition_row_count"),
         "outcome": text_value(OutcomeStatus.NO_OP.value),
         "reason": _reason(reason),
         "run_id": text_value(run_id),
@@ -377,6 +381,11 @@ def _figures(health: PartitionHealth) -> Metadata:
         "size_mib": mebibytes(health.data_bytes),
         "rows": dg.MetadataValue.int(health.records),
     }
+
+
+def _row_count(health: PartitionHealth, label: str) -> Metadata:
+    """The number of rows under a label of Dagster's own. None beside deletes: metadata says not how many rows they delete."""
+    return {} if health.delete_files else {label: dg.MetadataValue.int(health.records)}
 
 
 def mebibytes(size_bytes: float) -> dg.FloatMetadataValue:

@@ -16,13 +16,18 @@ _DEPENDENCY = dg.In(dg.Nothing)
 """One object each for all ops: Dagster resolves the type of every new one."""
 
 
+Metadata = Mapping[str, Any]
+"""Of an event."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
-    """The op of an asset: its name, its pool, the resources that it needs, and what it calls."""
+    """The op of an asset: its name, its pool, the resources that it needs, and what it calls. What that returns, if anything, is
+    the output after which assets downstream begin in the same run. Without it Dagster skips them."""
 
     name: str
     pool: str
-    execute: Callable[[dg.AssetExecutionContext], None]
+    execute: Callable[[dg.AssetExecutionContext], Metadata | None]
     resources: frozenset[str] = frozenset()
 
 
@@ -42,9 +47,10 @@ def build_op_asset(
     """
 
     def run_op(context: dg.AssetExecutionContext, _inputs: Mapping[str, object]) -> Iterator[Any]:
-        op.execute(context)
-        # Yields nothing. Dagster would take a function that returns as a materialization of all that was requested.
-        yield from ()
+        metadata = op.execute(context)
+        # Else yields nothing. Dagster would take a function that returns as a materialization of all that was requested.
+        if metadata is not None:
+            yield dg.Output(None, output, metadata=metadata)
 
     output = spec.key.to_python_identifier()
     checks = {check.get_python_identifier(): check for check in check_specs}

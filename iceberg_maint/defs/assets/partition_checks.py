@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,17 +149,6 @@ def changed_evaluations(
         return current and serialize_value(record.evaluation) == serialize_value(evaluation)
 
     return [e for e in evaluations if not is_shown(e)]
-
-
-def last_results(
-    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """The last results of checks without partitions, which a run repeats that cannot evaluate them again."""
-    for key in keys:
-        records = instance.event_log_storage.get_asset_check_execution_history(
-            key, limit=1, status=set(_ENDED)
-        )
-        yield from (r.evaluation for r in records if r.evaluation is not None)
 
 
 def log_evaluations(

@@ -275,8 +275,6 @@ def _clipped(text: str, most: int = _TEXT) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-CARD = "card"
-"""Label of the card: the same on a table's observations and materializations, so that one page shows one card."""
 PROOF = "proof_certificate"
 """Label of the certificate on the last materialization of a run."""
 _RECORDS = 12

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -28,11 +28,13 @@ from iceberg_maint.defs.automation.due_work import due_work, unknown_partitions
 from iceberg_maint.defs.names import STDIN, TABLE_TAG
 from iceberg_maint.defs.runs.run_context import ReportContext
 from iceberg_maint.defs.runs.table_report import TableReports
+from iceberg_maint.defs.runs.table_run import RunLimits
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.context import Context
 
+_LAUNCH = ("DAGSTER_PIPES_CONTEXT", "DAGSTER_PIPES_MESSAGES")
 INTERRUPT = dg.DagsterExecutionInterruptedError
 """What a signal must raise in a run, which then ends in order."""
 
@@ -192,20 +194,30 @@ class PipedReports(TableReports):
         return list(dict.fromkeys([*super()._stale(assessment), *failing]))
 
 
-def report_run(start: Callable[[], AbstractContextManager[Context]], name: str, *, observes: bool) -> int:
-    """Maintains the table of this name, or `observes` it, as the Dagster says that launched this process. Returns an exit code.
+def report_run(
+    start: Callable[[], AbstractContextManager[Context]], name: str, limits: RunLimits | None
+) -> int:
+    """Maintains the table of this name within the limits, or without them observes it, as the Dagster says that launched this
+    process. Returns an exit code.
 
     `start` gives the context, within which a signal raises `INTERRUPT`. Every error is a message too.
     """
     with open_dagster_pipes() as pipes:
-        messages = Messages(pipes)
+        # A process of this one is none that Dagster launched.
+        for variable in _LAUNCH:
+            os.environ.pop(variable, None)
+        messages, asked = Messages(pipes), threading.Event()
         messages.send({"kind": "started", "version": __version__})
         if pipes.extras.get(STDIN):
-            threading.Thread(target=_stop_with_parent, name="stdin", daemon=True).start()
+            threading.Thread(target=_obey_parent, args=(asked,), name="stdin", daemon=True).start()
         try:
             with start() as context:
                 run = _PipedRun(context, context.catalogs.find(name), pipes, messages)
-                return run.observe() if observes else run.maintain()
+                return (
+                    run.observe()
+                    if limits is None
+                    else run.maintain(replace(limits, must_yield=asked.is_set))
+                )
         except IcebergMaintError as why:
             messages.end("failed", str(why))
             return why.exit_code
@@ -214,10 +226,10 @@ def report_run(start: Callable[[], AbstractContextManager[Context]], name: str, 
             return EXIT_FAILED
 
 
-def _stop_with_parent() -> None:
-    """Waits for the end of stdin, then lets this process stop in order."""
+def _obey_parent(asked_to_yield: threading.Event) -> None:
+    """Takes whatever stdin says as the wish that no further batch starts, and its end as that this process stops in order."""
     while os.read(0, 1024):
-        pass
+        asked_to_yield.set()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -239,12 +251,14 @@ class _PipedRun:
         self._messages.end("done")
         return EXIT_DONE
 
-    def maintain(self) -> int:
+    def maintain(self, limits: RunLimits) -> int:
         """Does the work that the code location of this project does in an op."""
         kind = HousekeepingRun if self._launch.housekeeping else MaintenanceRun
         session = self._context.engine.spark.session
         try:
-            kind(self._own, self._table, self._context, self._translator, session, self._reports)()
+            run = kind(self._own, self._table, self._context, self._translator, session, self._reports)
+            run.limits = limits
+            run()
         except dg.RetryRequested as retry:
             self._messages.end("retry", str(retry.__cause__ or ""), retry.seconds_to_wait)
             return EXIT_FAILED

@@ -35,7 +35,6 @@ from iceberg_maint.defs.assets.partition_checks import (
     partition_evaluations,
 )
 from iceberg_maint.defs.assets.table_card import (
-    CARD,
     assessed_view,
     described,
     last_proof,
@@ -59,6 +58,7 @@ from iceberg_maint.defs.automation.observations import (
     store_last_observation,
 )
 from iceberg_maint.defs.instance import busy_assets, queued_runs
+from iceberg_maint.defs.names import CARD
 from iceberg_maint.defs.runs.examined import (
     MAX_EXAMINED,
     examined_housekeeping,

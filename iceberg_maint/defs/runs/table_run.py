@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import dagster as dg
@@ -18,7 +18,6 @@ from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, Operat
 from iceberg_maint.defs.assets.metadata import Metadata
 from iceberg_maint.defs.assets.op_asset import omit_missing_outputs
 from iceberg_maint.defs.assets.table_card import (
-    CARD,
     MAX_CHARACTERS,
     PROOF,
     TableView,
@@ -28,7 +27,7 @@ from iceberg_maint.defs.assets.table_card import (
     table_card,
 )
 from iceberg_maint.defs.automation.observations import store_run
-from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
+from iceberg_maint.defs.names import CARD, FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.run_context import ReportContext, RunContext
 from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
@@ -89,10 +88,20 @@ _LOG_SECONDS = 6
 _TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128", "ICM-161"})
 
 
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a run starts at most: so many batches, none after so many seconds, and none once it `must_yield` to others."""
+
+    max_batches: int | None = None
+    max_seconds: float | None = None
+    must_yield: Callable[[], bool] = lambda: False
+
+
 class TableRun(ABC):
     """A Dagster run that maintains one table. Subclasses choose the operations and report the events."""
 
     operations: Sequence[Operation] = DATA_OPERATIONS
+    limits = RunLimits()
 
     def __init__(
         self,
@@ -134,6 +143,9 @@ class TableRun(ABC):
             force=context.run.tags.get(FORCE_TAG) == "true",
             operations=tuple(self.operations),
             started_by=started_in_dagster(context.run.tags),
+            max_batches=self.limits.max_batches,
+            max_seconds=self.limits.max_seconds,
+            must_yield=self.limits.must_yield,
         )
         measured = self._loop_context.ledger.health.get(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()

@@ -56,7 +56,7 @@ class Project:
     """The project in a folder. `python` is that of its environment, `maintenance` that of the other one."""
 
     def __init__(self, folder: Path, python: Path, config: Path, maintenance: str) -> None:
-        self.folder, self._python = folder, python
+        self.folder, self.python = folder, python
         host = folder / "src" / "host"
         (host / "defs" / "maintenance").mkdir(parents=True)
         for package in (host, host / "defs"):
@@ -78,7 +78,7 @@ class Project:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A run that is under way."""
         return subprocess.Popen(
-            [self._python, str(RUN), str(self.folder), *arguments],
+            [self.python, str(RUN), str(self.folder), *arguments],
             env=self.environ(),
             cwd=self.folder,
             stdout=subprocess.PIPE,
