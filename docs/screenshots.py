@@ -3,6 +3,8 @@
     make dev            # in one terminal; leave it for some minutes, until the ingest job has run
     make demo DEMO=screenshots    # in another
 
+Those of the component are taken from `make demo DEMO=platform ARGS=--pictures`.
+
 `NAME.png` is dark, `NAME-light.png` is light.
 
 Needs Chromium (`apt-get install chromium`); CHROMIUM names another one than the PATH's.
@@ -59,9 +61,19 @@ PICTURES: dict[str, Picture] = {
 }
 
 
+OF_COMPONENT: dict[str, Picture] = {
+    "component-lineage": Picture("asset-groups", "daily_orders"),
+    "component-card": Picture("assets/iceberg_maint/lake/shop/orders?view=overview", "Last proof"),
+    "component-checks": Picture(
+        "assets/iceberg_maint/lake/shop/orders?view=checks&checkDetail=maintenance_waits", "maintenance_waits"
+    ),
+}
+"""Pictures of the project of `make demo DEMO=platform`."""
+
+
 def take(page: Page, url: str, name: str, theme: str) -> None:
     """One picture. The UI goes on drawing after its text is there, hence the pause."""
-    picture = PICTURES[name]
+    picture = {**PICTURES, **OF_COMPONENT}[name]
     page.goto(f"{url}/{picture.path}", timeout=90_000)
     page.get_by_text(picture.text).first.wait_for(timeout=60_000)
     if picture.click is not None:
@@ -82,7 +94,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="pictures of a running `make dev`")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
     parser.add_argument("--theme", action="append", choices=THEMES, help="both by default")
-    parser.add_argument("names", nargs="*", default=list(PICTURES))
+    parser.add_argument("--component", action="store_true", help="those of the component")
+    parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if chromium is None:
@@ -92,7 +105,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for theme in arguments.theme or THEMES:
             page = browser.new_page(viewport=SIZE, color_scheme=theme)
-            for name in arguments.names:
+            for name in arguments.names or (OF_COMPONENT if arguments.component else PICTURES):
                 take(page, arguments.url, name, theme)
         browser.close()
 

@@ -8,7 +8,7 @@ compile() {
   "../$cache/lock/bin/uv" pip compile --quiet "$@" --generate-hashes --universal \
     --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 }
-for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers airflow dbt component; do
+for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers airflow dbt component platform; do
   compile --upgrade "$name.in" -o "$name.txt"
 done
 for name in fast engines; do

@@ -28,7 +28,7 @@ def differences(folder: Path, apart: Path) -> list[str]:
     project = Project(folder / "project", python, config, sys.executable)
     project.yaml.unlink()
     project.yaml.parent.rmdir()
-    packages = [apart, _package(folder / "package"), project.folder / "src"]
+    packages = [apart, package(folder / "package"), project.folder / "src"]
     environ = {
         **project.environ(),
         "PYTHONPATH": os.pathsep.join(map(str, packages)),
@@ -65,7 +65,7 @@ def differences(folder: Path, apart: Path) -> list[str]:
     return [*different, *dg("check", "yaml", says=["thresholds"], code=1)]
 
 
-def _package(folder: Path) -> Path:
+def package(folder: Path) -> Path:
     """This package, as if it were installed without its extra."""
     name = "iceberg_maint"
     facts = folder / f"{name}-0.1.0.dist-info"
