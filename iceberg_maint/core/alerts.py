@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import shell_argument
+from iceberg_maint.core.model.ids import VERIFYING, shell_argument
 from iceberg_maint.core.model.reasons import LOST_RACES, Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.policy.data import Policy
@@ -21,6 +21,7 @@ class AlertKind(StrEnum):
 
     REPEATED_FAILURE = "repeated_failure"
     QUARANTINE = "quarantine"
+    RED_COMMIT = "red_commit"
     UNKNOWN_COMMIT = "unknown_commit"
     APPROVAL_WAITING = "approval_waiting"
     NOT_OBSERVED = "not_observed"
@@ -35,6 +36,8 @@ ACTIONS: Mapping[AlertKind, str] = {
     "again after their back-off.",
     AlertKind.QUARANTINE: "Remove the cause that `iceberg-maint why {table}` names, then run "
     "`iceberg-maint release {table}`.",
+    AlertKind.RED_COMMIT: "Stop the maintainer that made the commit, and read the rows and the plan of the roll-back: "
+    "`iceberg-maint attest {table}`.",
     AlertKind.UNKNOWN_COMMIT: "Run `iceberg-maint reconcile {table}`. If the commit stays unknown, the next run "
     "settles it.",
     AlertKind.APPROVAL_WAITING: "Read `iceberg-maint orphans scan {table}`. If it is right, approve it with "
@@ -92,6 +95,7 @@ def conditions(facts: TableFacts, now_ms: int) -> tuple[Condition, ...]:
 
 def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterator[Condition]:
     yield from _failures(facts.histories)
+    yield from _red_commits(facts.histories)
     unknown = sum(h.unknown_commits for h in facts.histories)
     if unknown:
         yield Condition(
@@ -127,11 +131,20 @@ def _failures(histories: Sequence[TableHistory]) -> Iterator[Condition]:
         )
 
 
+def _red_commits(histories: Sequence[TableHistory]) -> Iterator[Condition]:
+    # Each history has the faults of all operations.
+    faults = (f.history.reason for h in histories[:1] for f in h.faults if f.operation == VERIFYING)
+    red = next((reason for reason in faults if reason.startswith(_RED)), None)
+    if red is not None:
+        yield Condition(AlertKind.RED_COMMIT, red.removeprefix(_RED).strip())
+
+
 def _failures_in_a_row(history: PartitionHistory) -> int:
     lost_races = history.ineffective if history.reason in LOST_RACES else 0
     return history.vain_attempts - lost_races
 
 
+_RED = "ICM-185"
 _FAILURES = 3
 """Attempts in a row that failed or had no effect on one partition raise an alert."""
 _GROWING_SCANS, _LEAST_ORPHANS = 3, 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -39,15 +39,22 @@ def hazards(operation: Operation, state: TableState, policy: Policy) -> Iterator
         yield "attest.level is off, so nothing would prove its commit"
     if state.format_version > 2:
         yield f"format version {state.format_version} has row ids, which its commit may change"
-    if any(_has_equality_deletes(s.summary) for s in state.snapshots):
-        yield "a retained snapshot has equality deletes, and a commit without the gate can bring their rows back"
+    if _may_have_equality_deletes(state):
+        yield "a retained snapshot has or may have equality deletes, and a commit without the gate can bring their rows back"
     live = {m.spec_id for m in state.manifests if m.added_files != 0 or m.existing_files != 0}
     if operation is Operation.REWRITE_DATA_FILES and live - {state.current_spec_id}:
         yield "files of an earlier partition spec are live, and deletes reach other rows after they move to the current one"
 
 
-def _has_equality_deletes(summary: Mapping[str, str]) -> bool:
-    return any(summary.get(key, "0") != "0" for key in _EQUALITY_DELETES)
+def _may_have_equality_deletes(state: TableState) -> bool:
+    """Whether a retained snapshot states equality deletes, or delete files are live and the head does not say of which kind."""
+    total, added = _EQUALITY_DELETES
+    if any(s.summary.get(key, "0") != "0" for s in state.snapshots for key in (total, added)):
+        return True
+    unstated = state.snapshot is not None and total not in state.snapshot.summary
+    return unstated and any(
+        m.is_deletes and (m.added_files != 0 or m.existing_files != 0) for m in state.manifests
+    )
 
 
 def plain_parts(table: TableId) -> tuple[str, ...]:

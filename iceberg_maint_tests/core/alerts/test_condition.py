@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.alerts import AlertKind, TableFacts, conditions
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import Fault, PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import TableHealth
+from iceberg_maint.core.model.ids import VERIFYING
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
@@ -59,6 +60,21 @@ def test_partition_is_failing_from_the_limit_on_and_not_before():
     (condition,) = conditions(facts(histories=(worse,)), NOW_MS)
     assert condition.kind is AlertKind.REPEATED_FAILURE
     assert condition.summary == "3 attempts in a row failed or had no effect on p=a: boom."
+
+
+def test_red_commit_is_an_alert_and_another_fault_of_a_proof_is_none():
+    red, damaged = (
+        "ICM-185 lake.db.t: snapshot 7 lost 1 row. Fix: stop it.",
+        "ICM-101 lake.db.t: a file is missing.",
+    )
+    (condition,) = conditions(
+        facts(histories=(TableHistory(faults=(Fault(VERIFYING, "*", PartitionHistory(reason=red)),)),)),
+        NOW_MS,
+    )
+    assert condition.kind is AlertKind.RED_COMMIT
+    assert condition.summary == "lake.db.t: snapshot 7 lost 1 row. Fix: stop it."
+    other = TableHistory(faults=(Fault(VERIFYING, "*", PartitionHistory(reason=damaged)),))
+    assert kinds(facts(histories=(other,))) == []
 
 
 def test_lost_races_are_no_failure_and_their_waits_are_time_without_progress():

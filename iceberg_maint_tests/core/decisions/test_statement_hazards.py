@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iceberg_maint.core.decisions.statement_hazards import ANSI, SPARK, hazards, partition_filter, plain_parts
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint_tests.support.statements import state_of
 
@@ -103,3 +106,16 @@ def test_spark_writes_a_timestamp_without_zone_as_one() -> None:
     assert condition == (
         "(`p` >= TIMESTAMP_NTZ '2026-11-29 00:00:00' AND `p` < TIMESTAMP_NTZ '2026-11-30 00:00:00')"
     )
+
+
+@pytest.mark.parametrize(("summary", "is_hazard"), [({}, True), ({"total-equality-deletes": "0"}, False)])
+def test_delete_files_of_a_kind_that_no_summary_states_are_a_hazard(
+    summary: dict[str, str], is_hazard: bool
+) -> None:
+    state = state_of()
+    assert state.snapshot is not None
+    deletes = Manifest("m", 1, True, 0, 1, 1, 1, 1, 0, 0, 1, 0)
+    head = replace(state.snapshot, summary=summary)
+    state = replace(state, snapshot=head, snapshots=(head,), manifests=(deletes,))
+    found = [h for h in hazards(Operation.REWRITE_DATA_FILES, state, Policy()) if "equality deletes" in h]
+    assert bool(found) is is_hazard
