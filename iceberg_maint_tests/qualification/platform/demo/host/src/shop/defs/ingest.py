@@ -10,10 +10,16 @@ from dagster_iceberg.config import IcebergCatalogConfig
 from dagster_iceberg.io_manager.arrow import PyArrowIcebergIOManager
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, DoubleType, LongType, NestedField
 
 LAKE = {"uri": os.environ["LAKE_URI"], "warehouse": os.environ["LAKE_WAREHOUSE"]}
-ORDERS = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("amount", pa.float64())])
+ORDERS = Schema(
+    NestedField(1, "day", DateType()),
+    NestedField(2, "id", LongType()),
+    NestedField(3, "amount", DoubleType()),
+)
 CLICKS = pa.schema([("at", pa.timestamp("us")), ("page", pa.string())])
 BATCHES = 6
 
@@ -42,7 +48,7 @@ def orders(context: dg.AssetExecutionContext, pyspark: Session) -> dg.Materializ
     for batch in range(BATCHES):
         ids = range(batch * 300, batch * 300 + 300)
         rows = [{"day": days[i % 3], "id": i, "amount": i / 7} for i in ids]
-        table.append(pa.Table.from_pylist(rows, ORDERS))
+        table.append(pa.Table.from_pylist(rows, ORDERS.as_arrow()))
         time.sleep(1)
     return dg.MaterializeResult(metadata={"rows": BATCHES * 300})
 
