@@ -62,7 +62,7 @@ PICTURES: dict[str, Picture] = {
 
 
 OF_COMPONENT: dict[str, Picture] = {
-    "component-lineage": Picture("asset-groups", "daily_orders"),
+    "component-lineage": Picture("assets/raw/orders?view=lineage&lineageScope=downstream", "daily_orders"),
     "component-card": Picture("assets/iceberg_maint/lake/shop/orders?view=overview", "Last proof"),
     "component-checks": Picture(
         "assets/iceberg_maint/lake/shop/orders?view=checks&checkDetail=maintenance_waits", "maintenance_waits"
