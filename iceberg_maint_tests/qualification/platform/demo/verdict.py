@@ -17,6 +17,8 @@ TABLES = {"raw/orders": "orders", "shop/clicks": "clicks", "daily_orders": "orde
 READERS = frozenset({"daily_orders"})
 MAINTENANCE = "iceberg_maint/lake/shop/"
 YIELDED = ": yields to "
+_WAITS = "Waits for "
+"""Begin of the description of a partition that is due again after the load."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,6 @@ def _read_waits(instance: dg.DagsterInstance, story: Story, now: float) -> None:
             partition, passed = f"{table} {record.evaluation.partition}", record.evaluation.passed
             if not passed:
                 since.setdefault(partition, record.create_timestamp)
-            elif partition in since:
+            elif partition in since and not (record.evaluation.description or "").startswith(_WAITS):
                 story.waits[partition].append(record.create_timestamp - since.pop(partition))
         story.open.update({partition: now - begin for partition, begin in since.items()})
