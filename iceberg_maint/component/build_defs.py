@@ -25,6 +25,7 @@ KEY_PREFIX = "iceberg_maint"
 SENSOR = "iceberg_maintenance"
 WAIT_MINUTES = 360
 _TABLE_NAME = "dagster/table_name"
+_OF_DBT = "dagster_dbt/manifest"
 _ONLY_NAMED = "dagster/auto_created_stub_asset"
 """Metadata of an asset that another one depends on and that no definition has: a reader of the maintenance names it so."""
 
@@ -177,10 +178,16 @@ def assets_by_table_name(
 ) -> dict[str, Sequence[dg.AssetKey]]:
     """The assets that load each table: those `named`, else that with the table's name in its metadata. Raises
     ConfigurationError ICM-100 if several have it."""
-    unnamed = {str(table) for table in tables} - set(named)
+    listed = list(tables)
+    unnamed = {str(table) for table in listed} - set(named)
+    without_catalog = {".".join(table.parts[1:]): str(table) for table in listed}
     found: dict[str, list[dg.AssetKey]] = {}
     for spec in specs:
-        if (table := str(spec.metadata.get(_TABLE_NAME, ""))) in unnamed:
+        table = str(spec.metadata.get(_TABLE_NAME, ""))
+        if _OF_DBT in spec.metadata and len(without_catalog) == len(listed):
+            # The manifest of dbt names no catalog where dbt-spark builds the model.
+            table = without_catalog.get(table, table)
+        if table in unnamed:
             found.setdefault(table, []).append(spec.key)
     for table, keys in found.items():
         if len(keys) > 1:

@@ -67,6 +67,17 @@ def test_asset_with_the_name_of_a_table_in_its_metadata_loads_it() -> None:
     assert graph.get(KEY).parent_keys == {ingested.key}
 
 
+def test_model_of_dbt_whose_manifest_names_no_catalog_loads_its_table() -> None:
+    @dg.asset(metadata={"dagster/table_name": "db.events", "dagster_dbt/manifest": "m"})
+    def events_model() -> None: ...
+
+    @dg.asset(metadata={"dagster/table_name": "db.events"})
+    def events_of_postgres() -> None: ...
+
+    graph = project(events_model, events_of_postgres, loaded=False).resolve_asset_graph()
+    assert graph.get(KEY).parent_keys == {events_model.key}
+
+
 def test_asset_that_the_project_does_not_have_is_refused() -> None:
     @dg.asset
     def other() -> None: ...
