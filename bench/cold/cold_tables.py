@@ -122,7 +122,10 @@ def _line_items(_rng: np.random.Generator, count: int, number: int) -> pa.Table:
             tool = Path(sys.executable).parent / "tpchgen-cli"
             command = [str(tool), "parquet", "-s", "2", "--tables=lineitem", f"--output-dir={folder}"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            _LINE_ITEMS.append(pq.read_table(next(Path(folder).rglob("*.parquet"))))
+            rows = pq.read_table(next(Path(folder).rglob("*.parquet")))
+        # Arrow filters no `string_view`, as which the tool declares texts.
+        texts = [f.with_type(pa.string()) if pa.types.is_string_view(f.type) else f for f in rows.schema]
+        _LINE_ITEMS.append(rows.cast(pa.schema(texts)))
     whole = _LINE_ITEMS[0]
     return whole.slice(number * count, count)
 

@@ -176,7 +176,7 @@ def why(
     from iceberg_maint.report.explain import Evidence, explain, explanation_document
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS
     from iceberg_maint.report.housekeeping_text import explain_housekeeping
-    from iceberg_maint.report.plan_notes import readers_sentence
+    from iceberg_maint.report.plan_notes import codec_sentence, readers_sentence
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
@@ -222,6 +222,7 @@ def why(
         trend=None if partition is not None else _trend(context, data, effective.policy),
         writer_changes=() if partition is not None else data.measured.writer_changes,
         readers=readers_sentence(data.measured, effective.policy, data.state.properties),
+        codec=codec_sentence(data.state.properties),
     )
 
     def draw(console: Any) -> None:

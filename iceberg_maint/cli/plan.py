@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -62,7 +62,12 @@ def plan(
     from iceberg_maint.loop.plan import make_plans, memory_of_plans, shortage
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.json_documents import plan_document
-    from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
+    from iceberg_maint.report.plan_notes import (
+        codec_sentence,
+        draw_spark_memory,
+        readers_sentence,
+        spark_memory_document,
+    )
     from iceberg_maint.report.verdicts import draw_verdict, verdict_document
 
     context = session.context(overrides)
@@ -98,6 +103,7 @@ def plan(
     configured = context.policies.of_table(table, assessment.state.properties)
     batches = [b for plan in plans for b in plan.batches]
     readers = readers_sentence(measured, configured, assessment.state.properties, batches)
+    codec = codec_sentence(assessment.state.properties, batches)
     document = {
         "table": str(table),
         "executes": not advised,
@@ -105,11 +111,19 @@ def plan(
         **totals_document(*totals_of(measured, plans)),
         "spark_memory": spark_memory_document(needed, settings),
         "readers": readers,
+        "codec": codec,
         "operations": [plan_document(*part) for part in parts],
     }
 
     def draw(console: Any) -> None:
-        draw_plans(console, str(table), measured, parts, readers, advised=advised)
+        draw_plans(
+            console,
+            str(table),
+            measured,
+            parts,
+            (f"codec of rewritten files: {codec}" if codec else "", readers),
+            advised=advised,
+        )
         draw_verdict(console, verdict)
         draw_spark_memory(console, needed, settings)
 
@@ -231,11 +245,11 @@ def draw_plans(
     table: str,
     measured: Measured,
     parts: Sequence[PlanPart],
-    readers: str,
+    notes: Iterable[str],
     *,
     advised: bool,
 ) -> None:
-    """Draws the plans of one table. `readers` is the sentence on its readers, or empty."""
+    """Draws the plans of one table. `notes` are sentences on what it writes, or empty."""
     batches = [(plan, b) for plan, _, _ in parts for b in plan.batches]
     seconds = [s for plan, _, s in parts if plan.batches and plan.operation not in HOUSEKEEPING_OPERATIONS]
     write(console, f"[bold]{escape(table)}[/]: {_sentence(parts, seconds)}")
@@ -253,8 +267,8 @@ def draw_plans(
         f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
     ):
         write(console, escape(line), "  ")
-    if readers:
-        write(console, readers, "  ")
+    for note in filter(None, notes):
+        write(console, escape(note), "  ")
     chores = [(plan, b) for plan, b in batches if plan.operation in HOUSEKEEPING_OPERATIONS]
     if chores:
         console.print()

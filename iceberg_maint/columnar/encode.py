@@ -81,19 +81,27 @@ def open_writer(
 
 
 def sampled_dictionaries(
-    rows: pa.Table, table: Struct, of_source: Mapping[int, bool], encoding: Encoding
+    rows: pa.Table, table: Struct, repeating: Collection[int], encoding: Encoding
 ) -> set[str]:
-    """Returns the Parquet paths of the columns that get a dictionary. `of_source` has, by field id, whether all input
-    files have one, where they agree. The other columns, and those of which no input file has one, are chosen by the first
-    page, as Parquet's Java writer does (`DictionaryValuesWriter.isCompressionSatisfying`): pages of small files say
-    little of larger ones."""
+    """Returns the Parquet paths of the columns that get a dictionary: those that are `repeating` in the input files
+    (`SourceDictionaries`). The others are chosen by the first page, as Parquet's Java writer does
+    (`DictionaryValuesWriter.isCompressionSatisfying`): files with many values say little of larger ones. A dictionary that
+    overflows would be written in vain."""
     head = rows.slice(0, encoding.page_row_limit)
     return {
         leaf.path
         for leaf in leaves_of(table)
         if leaf.primitive.base != "boolean"
-        and (of_source.get(leaf.column.field_id) or _is_smaller(values_of(head, leaf), encoding.page_bytes))
+        and not _overflows(rows.column(leaf.steps[0]), encoding)
+        and (leaf.column.field_id in repeating or _is_smaller(values_of(head, leaf), encoding.page_bytes))
     }
+
+
+def _overflows(column: pa.ChunkedArray, encoding: Encoding) -> bool:
+    """Whether a column that was decoded as a dictionary has too large a one."""
+    if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+        return False
+    return bool(column.chunk(0).dictionary.nbytes > encoding.dictionary_bytes)
 
 
 def _is_smaller(chunks: Sequence[pa.Array], page_bytes: int) -> bool:
@@ -168,7 +176,7 @@ class SpliceEncoder:
         self._data = data
         found = source_dictionaries(lambda f: data[f.path], task, rest)
         self._decoder = Decoder(storage, rest, task.name_mapping, dictionaries=found.strings, integers=True)
-        self._columns = [_ColumnEncoder(task, c, found.by_field) for c in rest.columns]
+        self._columns = [_ColumnEncoder(task, c, found.repeating) for c in rest.columns]
 
     def encoded(self, files: Sequence[InputFile]) -> list[ParquetBytes]:
         """Returns a Parquet file with one row group in memory for each column. Raises MetadataError if its rows or its
@@ -192,8 +200,8 @@ class SpliceEncoder:
 
 
 class _ColumnEncoder:
-    def __init__(self, task: RewriteTask, column: Column, of_source: dict[int, bool]) -> None:
-        self._task, self._of_source = task, of_source
+    def __init__(self, task: RewriteTask, column: Column, repeating: Collection[int]) -> None:
+        self._task, self._repeating = task, repeating
         self.table = Struct((column,))
         self._decimals = integer_decimals(self.table)
         self._dictionaries: set[str] | None = None
@@ -203,7 +211,7 @@ class _ColumnEncoder:
     def encoded(self, rows: pa.Table) -> ParquetBytes:
         task = self._task
         if self._dictionaries is None:
-            self._dictionaries = sampled_dictionaries(rows, self.table, self._of_source, task.encoding)
+            self._dictionaries = sampled_dictionaries(rows, self.table, self._repeating, task.encoding)
         sink = pa.BufferOutputStream()
         with open_writer(
             sink,
@@ -233,10 +241,9 @@ class _ColumnEncoder:
 def _batch_rows(column: pa.ChunkedArray, encoding: Encoding) -> int | None:
     """The rows that are encoded together. Arrow looks up the bounds of a dictionary once for each batch. If the dictionary
     does not overflow, a page has indexes only, so a batch is never larger than a page may be."""
-    if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+    if not pa.types.is_dictionary(column.type) or _overflows(column, encoding):
         return None
-    fits = column.chunk(0).dictionary.nbytes <= encoding.dictionary_bytes
-    return encoding.page_row_limit if fits else None
+    return encoding.page_row_limit
 
 
 def metrics_of_parts(

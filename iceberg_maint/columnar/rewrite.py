@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +38,11 @@ from iceberg_maint.columnar.task import (
 
 _DECODED_PER_BYTE = 6
 """Decoded bytes per compressed byte, before a file is decoded."""
+_DECODED_COPIES = 1.5
+"""The decoded rows, and a row group of them that is read again."""
+_GROUPS_IN_MEMORY, _ROWS_IN_MEMORY = 6, 24
+"""In streaming mode, the decoded row groups, and the parts of large files, for which a task has memory (measured: a row group takes five
+times its bytes while it is proved). A larger row is refused in both modes: it is in memory a dozen times."""
 _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Rows, or bytes of files, that are copied into one table."""
@@ -202,7 +207,7 @@ class _Run:
         else:
             kept = self._table_groups(decoder)
             groups = iter(kept)
-        rows = self._write(groups, metrics, found.by_field)
+        rows = self._write(groups, metrics, found.repeating)
         deleted = self._deleted
         if rows == 0:
             proof = RewriteProof(self.task.proof, self._input_rows, deleted, 0, 0, self._count(rows, deleted))
@@ -247,14 +252,14 @@ class _Run:
             return ""
         return f"{self._input_rows} rows were read, {deleted} are deleted and {rows} were written"
 
-    def _write(self, groups: Iterator[pa.Table], metrics: MetricsBuilder, of_source: dict[int, bool]) -> int:
+    def _write(self, groups: Iterator[pa.Table], metrics: MetricsBuilder, repeating: Collection[int]) -> int:
         """Writes the row groups to a new file. Returns the number of rows. Without rows there is no file."""
         first = next(groups, None)
         if first is None:
             return 0
         encoding = self.task.encoding
         schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
-        chosen = sampled_dictionaries(first, self._table, of_source, encoding)
+        chosen = sampled_dictionaries(first, self._table, repeating, encoding)
         rows = 0
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
@@ -278,7 +283,11 @@ class _Run:
             with self._clock.phase("read"):
                 contents = self._read(file)
             with self._clock.phase("decode"):
-                tables.add(decoder.decoded(file, contents))
+                found = decoder.opened(file, contents)
+                found.check_rows(self._most_row_bytes)
+                if found.uncompressed_bytes * _DECODED_COPIES > self.task.memory_limit_bytes:
+                    raise _ShortOfMemoryError
+                tables.add(decoder.read(found))
             self._check_memory(tables)
         with self._clock.phase("decode"):
             tables.copy()
@@ -293,7 +302,7 @@ class _Run:
 
     def _check_memory(self, tables: _Tables) -> None:
         # The encoded output and one row group of it, read again, come on top of the decoded rows.
-        if self._input_bytes * (1.5 * tables.decoded_per_byte + 2) > self.task.memory_limit_bytes:
+        if self._input_bytes * (_DECODED_COPIES * tables.decoded_per_byte + 2) > self.task.memory_limit_bytes:
             raise _ShortOfMemoryError
 
     def _head(self, file: InputFile) -> pa.Buffer:
@@ -316,22 +325,26 @@ class _Run:
         return self.storage.read(file.path) if contents is None else contents
 
     def _streamed_groups(self, decoder: Decoder) -> Iterator[pa.Table]:
-        """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a third
-        of the memory. A file that may take more is decoded in parts, and never in memory as a whole."""
+        """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a
+        sixth of the memory. A file that may take more is decoded in parts, and never in memory as a whole."""
         parts: list[pa.Table] = []
         rows, decoded_bytes = 0, 0
         size = self._group_rows(self._input_rows)
-        most_bytes = self.task.memory_limit_bytes // 3
+        most_bytes = self.task.memory_limit_bytes // _GROUPS_IN_MEMORY
         row_bytes = _VALUE_BYTES * len(leaves_of(self._table))
         for file in self.task.inputs:
-            if max(file.size_bytes * _DECODED_PER_BYTE, file.record_count * row_bytes) <= most_bytes:
+            is_small = max(file.size_bytes * _DECODED_PER_BYTE, file.record_count * row_bytes) <= most_bytes
+            contents = self._read(file) if is_small else self._range(file)
+            found = decoder.opened(file, contents) if is_small else None
+            if found is not None and found.uncompressed_bytes <= most_bytes:
                 if decoded_bytes * (rows + file.record_count) > most_bytes * rows:
                     # The rows of this file exceed the row group. It is written before they are decoded.
                     yield _taken(parts)
                     rows = decoded_bytes = 0
-                parts_of: Iterable[tuple[pa.Table, int]] = [decoder.table_of(file, self._read(file))]
+                parts_of: Iterable[tuple[pa.Table, int]] = [decoder.live([decoder.read(found)])]
             else:
-                parts_of = decoder.batches_of(file, self._range(file), self._read_bytes(most_bytes))
+                read_bytes = self._read_bytes(most_bytes)
+                parts_of = decoder.batches_of(file, contents, read_bytes, self._most_row_bytes)
             for part, deleted in parts_of:
                 self._deleted += deleted
                 parts.append(part)
@@ -349,6 +362,10 @@ class _Run:
                     rows, decoded_bytes = rest.num_rows, rest.nbytes if rest.num_rows else 0
         if rows:
             yield _taken(parts)
+
+    @property
+    def _most_row_bytes(self) -> int:
+        return max(_LEAST_READ_BYTES, self.task.memory_limit_bytes // _ROWS_IN_MEMORY)
 
     def _read_bytes(self, most_bytes: int) -> int:
         """The bytes of a column that are read at once: a row group may be larger than the memory."""

@@ -51,7 +51,8 @@ class TableExplanation:
     """Explanation of the decision on a table. `truth` is the one sentence to read first;
     `housekeeping` has one explanation per operation on the table as a whole; `cursors` has the progress
     of each operation; `advice` is what a run would do in mode advise. `limits` has the largest batch of the
-    operations that plan smaller batches after conflicts. `readers` is the sentence on the table's readers, or empty."""
+    operations that plan smaller batches after conflicts. `readers` is the sentence on
+    the table's readers, or empty, `codec` that on the codec of rewritten files."""
 
     decision: Decision
     truth: str
@@ -68,6 +69,7 @@ class TableExplanation:
     writer_changes: tuple[WriterChange, ...] = ()
     verdict: TableVerdict = _SOUND
     readers: str = ""
+    codec: str = ""
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -130,6 +132,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "trend": None if why.trend is None else trend_document(why.trend),
         "writer_changes": [to_data(change) for change in why.writer_changes],
         "readers": why.readers,
+        "codec": why.codec,
         "policy": values_document(why.values, why.sources),
         "partitions": [
             {

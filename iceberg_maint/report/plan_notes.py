@@ -14,6 +14,7 @@ from iceberg_maint.core.decisions.applicability import (
     position_delete_feature,
 )
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.columns import codec_of, writes_parquet
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.outcomes.record import Record
@@ -40,6 +41,20 @@ def readers_sentence(
     `properties` are the table's. Without `batches` the sentence is on what a plan may contain."""
     on_position_deletes = _on_position_deletes(measured, policy, properties, batches)
     return "; ".join(filter(None, (on_position_deletes, _on_output(policy, properties, batches))))
+
+
+def codec_sentence(properties: Mapping[str, str], batches: Sequence[Batch] | None = None) -> str:
+    """Returns which codec rewritten data files have. "" if the plan with these `batches` rewrites none, and for a table that
+    writes another format than Parquet."""
+    rewrites = batches is None or any(isinstance(b.work, RewriteDataFiles) for b in batches)
+    if not rewrites or not writes_parquet(properties):
+        return ""
+    declared = codec_of(properties)
+    return (
+        f"{declared}, which the table declares"
+        if declared
+        else "that of most input bytes; the table declares none"
+    )
 
 
 def _on_output(policy: Policy, properties: Mapping[str, str], batches: Sequence[Batch] | None) -> str:

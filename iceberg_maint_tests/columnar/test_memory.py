@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import iceberg_maint.columnar
+from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import raise_shortage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
@@ -97,3 +98,31 @@ def test_every_handler_of_arrow_errors_tells_a_shortage_apart() -> None:
     assert len(found) == 12
     again = "if not is_shortage(why):\n    raise"
     assert {p for p, first in found.items() if first not in ("raise_shortage(why)", again)} == set()
+
+
+TEXTS = schema_of(field(1, "text", "string"))
+
+
+def file_of_texts(folder: Path, rows: int, size_bytes: int, **options: Any) -> InputFile:
+    """A small file of long texts, which no two rows share."""
+    texts = pa.array((f"{n:08d}" + "a" * (size_bytes - 8) for n in range(rows)), pa.string())
+    kind = pa.field("text", pa.string(), metadata={"PARQUET:field_id": "1"})
+    table = pa.table([texts], schema=pa.schema([kind]))
+    return write_table(folder, "t.parquet", table, compression="zstd", use_dictionary=False, **options)
+
+
+def test_texts_that_take_more_than_the_memory_of_a_task_are_streamed_within_it(tmp_path: Path) -> None:
+    # 480 MB of texts in a small file, which was decoded as a whole.
+    file = file_of_texts(tmp_path, 24_000, 20_000)
+    assert file.size_bytes < MIB
+    result = limited(task_of(tmp_path, TEXTS, [file], memory_limit_bytes=128 * MIB), 640 * MIB)
+    assert (result["wrong_input"], result["unsupported"], result["difference"]) == ("", "", "")
+    assert (result["out_of_memory"], result["written_records"]) == ("", 24_000)
+
+
+def test_row_that_exceeds_the_memory_of_a_task_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    file = file_of_texts(tmp_path, 3, 40 * MIB)
+    task = task_of(tmp_path, TEXTS, [file], memory_limit_bytes=128 * MIB)
+    with pytest.raises(MemoryError, match=rf"t.parquet has rows of {40 * MIB + 14} bytes$"):
+        rewrite(task)
+    assert not Path(task.output_path).exists()

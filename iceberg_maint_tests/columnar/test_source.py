@@ -24,14 +24,16 @@ TABLE = table_schema(TEXT, lineage=False)
 
 def row(number: int) -> dict[str, Any]:
     # Each file has other values.
-    few = None if number % 7 == 0 else f"ż{number // 100}-{number % 3}"
+    few = None if number % 7 == 0 else f"ż{number // 7_000}-{number % 3}"
     return {"few": few, "many": str(number)}
 
 
 def small_files(folder: Path, codec: str) -> RewriteTask:
     options = {"compression": codec, "write_page_checksum": True}
     files = [
-        write_file(folder, f"{k}.parquet", TEXT, [row(n) for n in range(100 * k, 100 * k + 100)], **options)
+        write_file(
+            folder, f"{k}.parquet", TEXT, [row(n) for n in range(7_000 * k, 7_000 * k + 7_000)], **options
+        )
         for k in range(3)
     ]
     return task_of(folder, TEXT, files)
@@ -50,10 +52,10 @@ def test_small_files_keep_dictionaries_of_few_values(tmp_path: Path, codec: str)
     files = [decoder.decoded(f, Storage({}).read(f.path)) for f in task.inputs]
     rows, deleted = decoder.live(files)
     assert [pa.types.is_dictionary(f.type) for f in rows.schema] == [True, False]
-    assert (rows.to_pylist(), deleted) == ([row(n) for n in range(300)], 0)
+    assert (rows.to_pylist(), deleted) == ([row(n) for n in range(21_000)], 0)
     result, found = rewritten(task)
     assert result.proof.difference == ""
-    assert found == [row(n) for n in range(300)]
+    assert found == [row(n) for n in range(21_000)]
     footer = pq.read_metadata(result.path).row_group(0)
     assert ["RLE_DICTIONARY" in footer.column(i).encodings for i in range(2)] == [True, False]
 
@@ -70,14 +72,12 @@ def chosen(
     values: list[int | None],
     *,
     dictionary: bool,
-    of_source: dict[int, bool] | None = None,
+    repeating: frozenset[int] = frozenset(),
     encoding: Encoding | None = None,
 ) -> bool:
     column = pa.array([None if v is None else str(v) for v in values], pa.string())
     rows = pa.table({"few": column.dictionary_encode() if dictionary else column, "many": column})
-    return "few" in sampled_dictionaries(
-        rows, Struct(TABLE.columns[:1]), of_source or {}, encoding or Encoding()
-    )
+    return "few" in sampled_dictionaries(rows, Struct(TABLE.columns[:1]), repeating, encoding or Encoding())
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
@@ -118,21 +118,45 @@ def test_numbers_get_a_dictionary_if_it_is_smaller_whether_or_not_they_are_close
     for distinct, expected in ((most, {"n"}), (most + 1, set())):
         numbers = pa.array([step * (k % distinct) - 7 for k in range(100)], pa.int32()).cast(kind)
         rows = pa.table({"n": numbers})
-        assert sampled_dictionaries(rows, table, {}, Encoding()) == expected
+        assert sampled_dictionaries(rows, table, set(), Encoding()) == expected
 
 
 @pytest.mark.parametrize(("distinct", "expected"), [(89, {"n"}), (90, set())])
 def test_largest_longs_get_a_dictionary_if_it_is_smaller(distinct: int, expected: set[str]) -> None:
     table = table_schema(schema_of(field(1, "n", "long")), lineage=False)
     rows = pa.table({"n": pa.array([2**63 - 1 - k % distinct for k in range(100)])})
-    assert sampled_dictionaries(rows, table, {}, Encoding()) == expected
+    assert sampled_dictionaries(rows, table, set(), Encoding()) == expected
 
 
-def test_inputs_without_dictionaries_do_not_decide_and_inputs_with_dictionaries_do() -> None:
-    few, many = [100 + n % 9 for n in range(100)], [100 + n for n in range(100)]
-    assert chosen(few, dictionary=False, of_source={1: False})
+def test_column_whose_values_repeat_in_the_inputs_gets_a_dictionary_whatever_its_first_page_has() -> None:
+    many = [100 + n for n in range(100)]
     assert not chosen(many, dictionary=False)
-    assert chosen(many, dictionary=False, of_source={1: True})
+    assert chosen(many, dictionary=False, repeating=frozenset({1}))
+
+
+@pytest.mark.parametrize(("bytes_", "expected"), [(8 * 3 + 8 * 4, True), (8 * 3 + 8 * 4 - 1, False)])
+def test_texts_whose_dictionary_would_overflow_get_none(bytes_: int, expected: bool) -> None:
+    # Eight texts of three letters, and their offsets.
+    values = [100 + n % 8 for n in range(100)]
+    encoding = Encoding(dictionary_bytes=bytes_)
+    found = chosen(values, dictionary=True, repeating=frozenset({1}), encoding=encoding)
+    assert found is expected
+
+
+@pytest.mark.parametrize(
+    ("distinct", "limit", "expected"),
+    [(700, 1 << 20, {1}), (701, 1 << 20, set()), (7_000, 1 << 20, set()), (700, 100, set())],
+    ids=["one in ten", "more", "no value repeats", "with pages outside of the dictionary"],
+)
+def test_values_repeat_if_dictionaries_are_whole_and_have_one_in_ten_of_them(
+    tmp_path: Path, distinct: int, limit: int, expected: set[int]
+) -> None:
+    rows = [{"few": f"{n % distinct:04d}", "many": str(n)} for n in range(7_000)]
+    options: dict[str, Any] = {"dictionary_pagesize_limit": limit, "write_batch_size": 100}
+    files = [write_file(tmp_path, f"{k}.parquet", TEXT, rows, **options) for k in range(3)]
+    storage = Storage({})
+    found = source_dictionaries(lambda f: storage.read(f.path), task_of(tmp_path, TEXT, files), TABLE)
+    assert (found.repeating, found.strings) == (expected, expected)
 
 
 def test_rows_after_the_first_page_do_not_decide() -> None:
@@ -147,4 +171,6 @@ def test_long_texts_with_a_dictionary_are_not_decoded_for_the_choice() -> None:
     texts = pa.array(["a" * 300_000, "b" * 300_000])
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None] * 5_000, pa.int32()), texts)
     rows = pa.table({"few": column})
-    assert sampled_dictionaries(rows, Struct(TABLE.columns[:1]), {}, Encoding(page_bytes=1 << 30)) == {"few"}
+    assert sampled_dictionaries(rows, Struct(TABLE.columns[:1]), set(), Encoding(page_bytes=1 << 30)) == {
+        "few"
+    }

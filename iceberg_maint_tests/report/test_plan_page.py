@@ -31,7 +31,7 @@ def drawn(*deletes: LiveFile) -> list[str]:
     made, measured = plan(table, policy), measure_files(table, policy.rewrite_data_files)
     text = StringIO()
     parts = [(made, decide(table, policy), None)]
-    draw_plans(Console(file=text, width=200), "lake.db.t", measured, parts, "", advised=False)
+    draw_plans(Console(file=text, width=200), "lake.db.t", measured, parts, (), advised=False)
     before, after = totals_of(measured, [made])
     assert (before.data_files, after.data_files) == (6, 1)
     return [" ".join(line.split()) for line in text.getvalue().splitlines() if "delete files" in line]

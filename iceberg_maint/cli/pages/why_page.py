@@ -68,6 +68,8 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     if error != why.verdict.message:
         draw_verdict(console, why.verdict)
     _line(console, "readers", why.readers)
+    if decision.verdict is Verdict.RUN:
+        _line(console, "codec of rewritten files", why.codec)
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
     for change in why.writer_changes[:_WRITERS]:

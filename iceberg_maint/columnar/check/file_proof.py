@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from iceberg_maint.columnar.check.metrics import COUNTS, NONE, chunk_statistics,
 from iceberg_maint.columnar.check.page_index import ColumnParts, ListParts, Parts, index_difference
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.parquet.reader import opened
-from iceberg_maint.columnar.read.decimals import IntegerFooters, integer_of, integers_of
+from iceberg_maint.columnar.read.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.read.leaves import (
     FLOATS,
     Leaf,
@@ -34,6 +34,8 @@ from iceberg_maint.columnar.storage import FileRange, raise_shortage
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.columns import INTEGERS
 
+_READ_BYTES = 1024 * 1024
+"""Decoded bytes of columns that are read in one call."""
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
@@ -100,8 +102,9 @@ class Comparison:
         """Compares every value of a row group with its rows."""
         if difference := self._row_difference(number, group.num_rows):
             return difference
-        for column in self._table.columns:
-            if difference := self._value_difference(number, column, group.column(column.name)):
+        reader = self._reader(group.schema)
+        for columns in _read_together(self._table.columns, group):
+            if difference := self._value_difference(reader, number, columns, group):
                 return difference
         return ""
 
@@ -138,22 +141,31 @@ class Comparison:
             return f"row group {number} states {footer.num_rows} rows; {rows} were written"
         return ""
 
-    def _value_difference(self, number: int, column: Column, rows: pa.ChunkedArray) -> str:
+    def _value_difference(
+        self, reader: pq.ParquetFile, number: int, columns: Sequence[Column], group: pa.Table
+    ) -> str:
+        place = f"column {columns[0].path}, row group {number}"
+        names = [c.name for c in columns]
         try:
-            file = self._reader(column, rows.type)
-            found = file.read_row_group(number, columns=[column.name], use_threads=False).column(column.name)
+            found = reader.read_row_group(number, columns=names, use_threads=False).select(names)
         except (pa.ArrowException, OSError, KeyError) as why:
             raise_shortage(why)
-            return f"column {column.path}, row group {number}: it cannot be read: {why}"
-        if same_values(rows, found):
-            return ""
-        return f"column {column.path}, row group {number}: values differ{_position(rows, found)}"
+            # Alone, the column that cannot be read is named.
+            alone = (self._value_difference(reader, number, [c], group) for c in columns if len(columns) > 1)
+            return next(filter(None, alone), f"{place}: it cannot be read: {why}")
+        for column in columns:
+            rows, other = group.column(column.name), found.column(column.name)
+            if not same_values(rows, other):
+                return f"column {column.path}, row group {number}: values differ{_position(rows, other)}"
+        return ""
 
-    def _reader(self, column: Column, kind: pa.DataType) -> pq.ParquetFile:
-        """Returns a reader that decodes a column to a type: dictionaries, or integers in place of decimals."""
-        metadata, kept = self._file.metadata, [column.name] if pa.types.is_dictionary(kind) else []
-        if integer_of(column) == kind:
-            metadata = self._footers.metadata(self._contents, self._integers) or metadata
+    def _reader(self, schema: pa.Schema) -> pq.ParquetFile:
+        """Returns a reader that decodes columns to these types: dictionaries, or integers in place of decimals."""
+        metadata, kinds = self._file.metadata, {f.name: f.type for f in schema}
+        kept = [name for name, kind in kinds.items() if pa.types.is_dictionary(kind)]
+        integers = {name: kind for name, kind in self._integers.items() if kinds.get(name) == kind}
+        if integers:
+            metadata = self._footers.metadata(self._contents, integers) or metadata
         elif not kept:
             return self._file
         return opened(self._contents, metadata=metadata, dictionaries=kept, verify=False)
@@ -207,6 +219,19 @@ class Comparison:
                 if difference := _bound_difference(place, "the manifest", low, high, part):
                     return difference
         return ""
+
+
+def _read_together(columns: Sequence[Column], group: pa.Table) -> Iterator[list[Column]]:
+    """Columns that together take few bytes: a call costs more than the rows of a small column."""
+    together: list[Column] = []
+    size = 0
+    for column in columns:
+        size += group.column(column.name).nbytes
+        if together and size > _READ_BYTES:
+            yield together
+            together, size = [], group.column(column.name).nbytes
+        together.append(column)
+    yield together
 
 
 def _without_nan(stated: Statistics) -> Statistics:

@@ -41,6 +41,20 @@ class DecodedFile:
     needed: list[str] | None = None
     contents: pa.Buffer | None = None
 
+    @property
+    def uncompressed_bytes(self) -> int:
+        """The bytes of an open file's pages without compression. The rows may take more: a dictionary has a value once."""
+        return 0 if self.parquet is None else sum(size for _, size in _groups(self.parquet))
+
+    def check_rows(self, most_bytes: int) -> int:
+        """Returns the mean bytes of a row of an open file without compression, in the row group with the largest rows. Raises
+        MemoryError if they are more than `most_bytes`."""
+        groups = () if self.parquet is None else _groups(self.parquet)
+        row_bytes = max((size // rows for rows, size in groups if rows), default=0)
+        if row_bytes > most_bytes:
+            raise MemoryError(f"{self.file.path} has rows of {row_bytes} bytes")
+        return row_bytes
+
 
 class Decoder:
     """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
@@ -80,7 +94,11 @@ class Decoder:
 
     def decoded(self, file: InputFile, contents: pa.Buffer | FileRange) -> DecodedFile:
         """Returns the rows of a file for `live`."""
-        found = self.opened(file, contents)
+        return self.read(self.opened(file, contents))
+
+    def read(self, found: DecodedFile) -> DecodedFile:
+        """Returns the rows of an open file for `live`."""
+        file = found.file
         if file.size_bytes <= MOST_BYTES and self._is_joinable(found):
             return found
         return DecodedFile(file, _rows(found), found.sources, found.positions)
@@ -171,17 +189,19 @@ class Decoder:
         return self._live(file.file, _rows(file), dict(enumerate(file.sources)), 0, file.positions)
 
     def batches_of(
-        self, file: InputFile, contents: pa.Buffer | FileRange, read_bytes: int
+        self, file: InputFile, contents: pa.Buffer | FileRange, read_bytes: int, most_bytes: int
     ) -> Iterator[tuple[pa.Table, int]]:
-        """Yields the live rows of a file and the number of deleted rows among them, part by part. Of a column, as many
-        bytes are read at once."""
+        """Yields the live rows of a file and the number of deleted rows among them, in parts of about `most_bytes` at most. Of
+        a column, `read_bytes` are read at once. Raises MemoryError before it decodes if that is less than a row."""
         parquet, schema = self._open(file, contents, read_bytes)
+        row_bytes = DecodedFile(file, None, (), None, parquet).check_rows(most_bytes)
         needed, sources = self._projection(file, schema)
         positions, start = self._positions.of(file), 0
         if needed == []:
             yield self.table_of(file, contents)
             return
-        batches = parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False)
+        count = min(_BATCH_ROWS, most_bytes // max(1, row_bytes))
+        batches = parquet.iter_batches(count, columns=needed, use_threads=False)
         while True:
             with readable(file.path):
                 batch = next(batches, None)
@@ -280,6 +300,12 @@ class Decoder:
         keep = np.ones(table.num_rows, dtype=bool)
         keep[positions[low:high] - start] = False
         return table.filter(array_of_mask(keep)), int(len(keep) - np.count_nonzero(keep))
+
+
+def _groups(parquet: pq.ParquetFile) -> Iterator[tuple[int, int]]:
+    """The rows of each row group, and the bytes of its pages without compression."""
+    groups = (parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups))
+    return ((g.num_rows, g.total_byte_size) for g in groups)
 
 
 def _is_alike(file: DecodedFile, other: DecodedFile) -> bool:

@@ -31,7 +31,7 @@ from iceberg_maint.columnar.read.schema import (
 )
 from iceberg_maint.columnar.splice.splice_check import difference, statistics_difference
 from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
-from iceberg_maint.columnar.splice.splice_rules import CODECS, needed_bytes, spliceable
+from iceberg_maint.columnar.splice.splice_rules import CODECS, MIN_ROWS_PER_PAGE, needed_bytes, spliceable
 from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file, digest_of
 from iceberg_maint.columnar.task import RewriteProof, RewriteResult, RewriteTask
 
@@ -54,9 +54,13 @@ def spliced_result(task: RewriteTask) -> RewriteResult | None:
     """Returns the result of a task whose output has copied pages. None: the task does not qualify or the output is not
     as expected; then there is no output file, and all columns must be encoded."""
     size = sum(f.size_bytes for f in task.inputs)
+    rows = sum(f.record_count for f in task.inputs)
+    # A file has a page at least.
+    has_small_pages = rows < MIN_ROWS_PER_PAGE * len(task.inputs)
     if (
         any(f.has_deletes for f in task.inputs)
         or size < _MEAN_FILE_BYTES * max(1, len(task.inputs))
+        or (has_small_pages and any(f.size_bytes < LEAST_GROUP_BYTES for f in task.inputs if f.record_count))
         or task.encoding.codec.lower() not in CODECS
     ):
         return None

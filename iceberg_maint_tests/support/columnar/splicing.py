@@ -36,5 +36,6 @@ def splices(mode: int, counts: Counter[str]) -> Iterator[None]:
         patch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
         patch.setattr(page_splice, "_SHARE", 0.0)
         patch.setattr(page_splice, "LEAST_GROUP_BYTES", 1 if mode == ROW_GROUPS else 1 << 40)
+        patch.setattr(page_splice, "MIN_ROWS_PER_PAGE", 1)
         patch.setattr(spliceable, "__defaults__", (1,))
         yield
