@@ -118,9 +118,12 @@ class Trino:
                 self._next = None
 
     def made(self, snapshot: Snapshot, statement_id: str) -> bool:
-        """Returns whether the snapshot has the id of the query; of any query for an empty id."""
+        """Returns whether the snapshot has the id of the query, of any query for an empty id. A commit of `optimize_manifests`
+        has Trino's name only."""
         query = snapshot.summary.get(_QUERY_ID)
-        return query is not None and statement_id in ("", query)
+        if query is None:
+            return snapshot.summary.get("engine-name") == "trino"
+        return statement_id in ("", query)
 
     def cancel(self) -> None:
         """Cancels the running query."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.planning.work import RemoveOrphanFiles
 from iceberg_maint.engines.trino import Trino, statement_engine
 from iceberg_maint.errors import IcebergMaintError
@@ -202,3 +203,21 @@ def test_next_page_at_another_address_gets_no_password() -> None:
     answer = {"id": "q1", "nextUri": "http://elsewhere/v1/statement/1"}
     with coordinator(answer) as (url, _), pytest.raises(IcebergMaintError, match="refers to another address"):
         trino(url, password="p").run(Statement("ALTER"), lambda _id: None)
+
+
+@pytest.mark.parametrize(
+    ("summary", "statement_id", "made"),
+    [
+        ({"trino_query_id": "q1", "engine-name": "trino"}, "q1", True),
+        ({"trino_query_id": "q1", "engine-name": "trino"}, "", True),
+        ({"trino_query_id": "q2", "engine-name": "trino"}, "q1", False),
+        # `optimize_manifests` of 476 states no query.
+        ({"manifests-created": "1", "manifests-replaced": "41", "engine-name": "trino"}, "q1", True),
+        ({"manifests-created": "1", "engine-name": "spark"}, "q1", False),
+        ({}, "", False),
+    ],
+)
+def test_commit_is_of_the_query_or_of_trino_without_one(
+    summary: dict[str, str], statement_id: str, made: bool
+) -> None:
+    assert trino().made(Snapshot(1, None, 1, 0, "replace", summary, ""), statement_id) is made

@@ -199,6 +199,7 @@ class Lake:
                 for what, is_, wanted in (
                     ("rows", _rows(session, table), before),
                     ("data files", files, trial.files_after),
+                    ("outcomes", {o.outcome.value for o in outcomes} - {"IMPROVED", "NO_OP"}, set()),
                     ("engines", taken, {self.engine} if trial.by_engine else set()),
                 )
                 if is_ != wanted
