@@ -137,11 +137,11 @@ def flink_catalog(catalog: CatalogConfig) -> Mapping[str, str]:
 
 
 @contextmanager
-def started(home: FlinkHome, folder: Path, script: str) -> Iterator[FlinkJob]:
-    """Runs the script in another process, and stops that process at the end."""
+def started(home: FlinkHome, folder: Path, script: str, more: str = "") -> Iterator[FlinkJob]:
+    """Runs the script in another process, and stops that process at the end. `more` are lines of Flink's configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.sql").write_text(script, encoding="utf-8")
-    (folder / "config.yaml").write_text(_CONFIG, encoding="utf-8")
+    (folder / "config.yaml").write_text(_CONFIG + more, encoding="utf-8")
     (folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
     command = [
         str(home.java),

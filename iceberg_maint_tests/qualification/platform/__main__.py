@@ -1,7 +1,7 @@
-"""Airflow and dbt run the program on a real lake, engines elsewhere do its work, and `dg` takes the component into a project:
-`make qualify SUITE=platform`.
+"""Airflow and dbt run the program on a real lake, engines elsewhere do its work, and `dg` takes the component into a project. Streams go
+on beside maintenance: `make qualify SUITE=platform`.
 
-python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] [engines] --apart .cache/apart
+python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] [engines] [streaming] [flink] --apart .cache/apart
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from iceberg_maint_tests.qualification.platform import airflow, component, dbt, engines
+from iceberg_maint_tests.qualification.platform import (
+    airflow,
+    component,
+    dbt,
+    engines,
+    flink,
+    structured_streaming,
+)
 from iceberg_maint_tests.support import jvm
 
 PARTS = {
@@ -21,6 +28,8 @@ PARTS = {
     "dbt": dbt.differences,
     "component": component.differences,
     "engines": engines.differences,
+    "streaming": structured_streaming.differences,
+    "flink": flink.differences,
 }
 
 

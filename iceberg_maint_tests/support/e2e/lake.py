@@ -71,7 +71,11 @@ def iceberg_maint(arguments: Iterable[str], config: Path) -> subprocess.Complete
 
 def rows_by_duckdb(folder: Path, table: str) -> Counter[tuple[object, ...]]:
     """All rows as a multiset, read by DuckDB: a reader that neither wrote nor maintained them."""
-    location = catalog_of(folder).load_table(table).metadata_location
+    return rows_at(catalog_of(folder).load_table(table).metadata_location)
+
+
+def rows_at(location: str) -> Counter[tuple[object, ...]]:
+    """The same of a metadata file."""
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as duck:
         for name in ("avro", "iceberg"):
             package = Path(importlib.import_module(f"duckdb_extension_{name}").__file__ or "").parent

@@ -1,0 +1,156 @@
+"""Two Flink jobs write one table that is maintained; killed, they go on from their checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.flink.job import FlinkHome, FlinkJob, flink_catalog, flink_home, started
+from iceberg_maint.config import load_config
+from iceberg_maint_tests.qualification.platform.stream_lake import (
+    NONE,
+    StreamLake,
+    difference,
+    expected,
+    wait_for,
+)
+from iceberg_maint_tests.support.servers.postgres import postgres
+
+_TABLE = "db.events"
+_ROWS, _ROWS_PER_SECOND = 5000, 50
+_KEYS, _FIRST_KEY = 97, 1_000_000
+_FAILURES = ("[ERROR]", " to FAILED")
+_RETRY = "Retrying task after failure"
+_SETTINGS = """\
+execution.checkpointing.dir: file://{checkpoints}
+execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION
+execution.checkpointing.num-retained: 1000
+{restored}
+"""
+_SCRIPT = """\
+SET 'execution.target' = 'local';
+SET 'table.dml-sync' = 'true';
+SET 'table.exec.iceberg.use-v2-sink' = '{v2}';
+CREATE CATALOG lake WITH ({catalog});
+CREATE TABLE IF NOT EXISTS lake.{table} (id BIGINT, v BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ('format-version' = '2');
+CREATE TEMPORARY TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'fields.n.kind' = 'sequence',
+  'fields.n.start' = '0', 'fields.n.end' = '{last}', 'rows-per-second' = '{rate}');
+INSERT INTO lake.{table} /*+ OPTIONS({options}) */ SELECT {columns} FROM numbers;
+"""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What one job writes into which table, with options of Iceberg's sink."""
+
+    name: str
+    table: str
+    columns: str
+    options: Mapping[str, str]
+    v2: bool = False
+    rows: int = _ROWS
+
+
+_APPEND = _Kind("append", _TABLE, "n, n", {"upsert-enabled": "false"})
+_UPSERT = _Kind("upsert", _TABLE, f"{_FIRST_KEY} + MOD(n, {_KEYS}), n", {"upsert-enabled": "true"}, v2=True)
+
+
+def differences(folder: Path, packages: Path) -> list[str]:
+    """What differs from the expected."""
+    with postgres() as url:
+        lake = StreamLake(folder, url)
+        lake.catalog().create_namespace("db")
+        jobs = _Jobs(lake, flink_home(load_config(lake.config(), os.environ), packages))
+        return _restored(lake, jobs)
+
+
+class _Jobs:
+    """Starts jobs on the lake."""
+
+    def __init__(self, lake: StreamLake, home: FlinkHome) -> None:
+        self._lake, self._home = lake, home
+        catalog = flink_catalog(load_config(lake.config(), os.environ).catalogs["lake"])
+        self._catalog = ", ".join(f"'{k}' = '{v}'" for k, v in catalog.items() if k != "name")
+
+    def start(self, kind: _Kind, restored: Path | None = None) -> AbstractContextManager[FlinkJob]:
+        """Starts a job from its first row, or from a checkpoint."""
+        folder = self._lake.folder / (f"{kind.name}-again" if restored else kind.name)
+        script = _SCRIPT.format(
+            v2=str(kind.v2).lower(),
+            catalog=self._catalog,
+            table=kind.table,
+            last=kind.rows - 1,
+            rate=_ROWS_PER_SECOND,
+            options=", ".join(f"'{k}' = '{v}'" for k, v in kind.options.items()),
+            columns=kind.columns,
+        )
+        line = f"execution.state-recovery.path: file://{restored}" if restored else ""
+        settings = _SETTINGS.format(checkpoints=folder / "checkpoints", restored=line)
+        return started(self._home, folder, script, settings)
+
+    def checkpoints(self, kind: _Kind) -> list[Path]:
+        """The complete checkpoints of the first start of a job, the oldest first."""
+        files = (self._lake.folder / kind.name / "checkpoints").glob("*/chk-*/_metadata")
+        return sorted((f.parent for f in files), key=lambda f: int(f.name.removeprefix("chk-")))
+
+    def failures(self, job: FlinkJob) -> list[str]:
+        """The lines of a job's output and log that tell of its failure. A job does not restart."""
+        lines = [*job.said().splitlines(), *_log(job).splitlines()]
+        return [line[:300] for line in lines if any(text in line for text in _FAILURES)]
+
+
+def _log(job: FlinkJob) -> str:
+    return (job.folder / "flink.log").read_text("utf-8", "replace")
+
+
+def _restored(lake: StreamLake, jobs: _Jobs) -> list[str]:
+    """An appending and an upserting job, beside maintenance. Both are killed and all is expired that nobody holds. The
+    appending job goes on from its newest checkpoint, the upserting one from an old one."""
+    configs = [lake.config("columnar"), lake.config("native")]
+    failures, retries = list[str](), 0
+    with jobs.start(_APPEND) as append, jobs.start(_UPSERT) as upsert:
+        wait_for(
+            lambda: min(len(jobs.checkpoints(k)) for k in (_APPEND, _UPSERT)) > 1, "checkpoints of both jobs"
+        )
+        with lake.maintained(_TABLE, configs) as beside:
+            wait_for(lambda: beside.total() >= 3, "three commits of maintenance beside Flink")
+        failures += [*jobs.failures(append), *jobs.failures(upsert)]
+        retries += sum(_log(job).count(_RETRY) for job in (append, upsert))
+        append.process.kill()
+        upsert.process.kill()
+    before = _commits(lake)
+    lake.maintain(_TABLE, lake.config("columnar", keep=1))
+    kept = _commits(lake)
+    old = jobs.checkpoints(_UPSERT)[len(jobs.checkpoints(_UPSERT)) // 2]
+    with jobs.start(_APPEND, jobs.checkpoints(_APPEND)[-1]) as append, jobs.start(_UPSERT, old) as upsert:
+        with lake.maintained(_TABLE, configs):
+            wait_for(lambda: not (append.running or upsert.running), "the end of both jobs", 240)
+        failures += [*jobs.failures(append), *jobs.failures(upsert)]
+        retries += sum(_log(job).count(_RETRY) for job in (append, upsert))
+        ended = append.succeeded, upsert.succeeded
+    lake.maintain(_TABLE, lake.config("columnar", keep=1))
+    held = len(lake.summaries(_TABLE))
+    upserted = {_FIRST_KEY + n % _KEYS: n for n in range(_ROWS)}
+    wanted = Counter[object]([(n, n) for n in range(_ROWS)] + list(upserted.items()))
+    print(
+        f"  commits of {len(before)} jobs {sorted(before.values())}, beside {dict(beside)}; "
+        f"kept {sorted(kept.values())}; "
+        f"{retries} commits of Flink tried again; {held} snapshots held after two starts of each job"
+    )
+    return expected(
+        {
+            "jobs ended": (ended, (True, True)),
+            "failures of Flink": (failures, []),
+            "jobs whose state is kept": (set(kept), set(before)),
+            "rows": (difference(Counter[object](lake.rows(_TABLE)), wanted), NONE),
+        }
+    )
+
+
+def _commits(lake: StreamLake) -> Counter[str]:
+    """How many retained commits each job has."""
+    return Counter(s["flink.job-id"] for s in lake.summaries(_TABLE) if "flink.job-id" in s)
