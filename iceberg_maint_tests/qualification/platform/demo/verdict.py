@@ -13,6 +13,7 @@ from iceberg_maint.defs.names import DUE_CHECK
 
 _TYPE = dg.DagsterEventType
 _ENDS = (_TYPE.STEP_SUCCESS, _TYPE.STEP_FAILURE, _TYPE.RUN_FAILURE, _TYPE.RUN_CANCELED)
+_ARRIVE = (_TYPE.ASSET_MATERIALIZATION, _TYPE.ASSET_OBSERVATION, _TYPE.ASSET_CHECK_EVALUATION)
 TABLES = {"raw/orders": "orders", "shop/clicks": "clicks", "daily_orders": "orders"}
 READERS = frozenset({"daily_orders"})
 MAINTENANCE = "iceberg_maint/lake/shop/"
@@ -115,14 +116,15 @@ def _kind(key: str) -> tuple[str, str]:
 
 
 def _arrived(entries: Sequence[dg.EventLogEntry]) -> Iterator[str]:
+    """The kinds of events of the assets of maintenance."""
     for entry in entries:
         event = entry.dagster_event
-        if event is None or event.asset_key is None:
+        if event is None or event.event_type not in _ARRIVE:
             continue
-        if event.asset_key.to_user_string().startswith(MAINTENANCE):
-            name = event.event_type.value.removeprefix("ASSET_").lower()
-            if name in ("materialization", "observation", "check_evaluation"):
-                yield name
+        check = event.event_type is _TYPE.ASSET_CHECK_EVALUATION
+        key = event.asset_check_evaluation_data.asset_key if check else event.asset_key
+        if key is not None and key.to_user_string().startswith(MAINTENANCE):
+            yield event.event_type.value.removeprefix("ASSET_").lower()
 
 
 def _read_waits(instance: dg.DagsterInstance, story: Story, now: float) -> None:
