@@ -8,11 +8,14 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.events import StepMaterializationData
+from dagster._core.execution.api import create_execution_plan
 
 from iceberg_maint.component import Options, build_iceberg_maintenance_defs
 from iceberg_maint.component.pipeline import Pipeline, uses_in_progress
+from iceberg_maint.defs.names import NO_PROGRESS_CHECK
 from iceberg_maint_tests.support.component.pipeline import (
     AUTOMATION,
+    DAYS,
     DONE,
     EVENTS,
     KEY,
@@ -25,6 +28,8 @@ from iceberg_maint_tests.support.component.pipeline import (
 )
 
 pytestmark = pytest.mark.slow
+
+HOUSEKEEPING = dg.AssetKey(["iceberg_maint", "lake", "db", "events__housekeeping"])
 
 
 @pytest.fixture
@@ -208,3 +213,40 @@ def test_reader_in_one_run_with_load_and_maintenance_follows_unless_a_check_bloc
         ("maintain__lake__db__events", "STEP_SUCCESS"),
         ("summary", last),
     ]
+
+
+@pytest.mark.parametrize("housekeeping", [False, True])
+def test_due_maintenance_waits_for_a_load_of_one_partition(
+    housekeeping: bool, project: PipelineProject
+) -> None:
+    @dg.asset(partitions_def=DAYS)
+    def loaded_by_day() -> None: ...
+
+    own = dg.Definitions(assets=[loaded_by_day])
+    named = {str(EVENTS): [loaded_by_day.key]}
+    maintenance = build_iceberg_maintenance_defs(
+        [EVENTS], project.sends(STARTED, due_of_both(), DONE), project=own, assets=named
+    )
+    whole = dg.Definitions.merge(own, maintenance)
+    key = HOUSEKEEPING if housekeeping else KEY
+    cursor = dg.evaluate_automation_conditions(whole, project.instance).cursor
+    job = whole.resolve_implicit_global_asset_job_def()
+    check = dg.AssetCheckKey(KEY, NO_PROGRESS_CHECK)
+    observed = job.get_subset(asset_selection=set(), asset_check_selection={check})
+    assert observed.execute_in_process(instance=project.instance).success
+
+    def requested() -> bool:
+        done = dg.evaluate_automation_conditions(whole, project.instance, cursor=cursor)
+        return any(r.key == key and not r.true_subset.is_empty for r in done.results)
+
+    assert requested()
+    load, tags = job.get_subset(asset_selection={loaded_by_day.key}), {"dagster/partition": "2026-11-02"}
+    plan, chosen = create_execution_plan(load, tags=tags), frozenset({loaded_by_day.key})
+    project.instance.create_run_for_job(
+        load, plan, status=dg.DagsterRunStatus.STARTED, tags=tags, asset_selection=chosen
+    )
+    assert not requested()
+
+
+def due_of_both() -> dict[str, Any]:
+    return {**health("p=0"), "due_operations": ["rewrite_manifests"]}
