@@ -1,7 +1,7 @@
 """Airflow and dbt run the program on a real lake, engines elsewhere do its work, and `dg` takes the component into a project. Streams go
 on beside maintenance: `make qualify SUITE=platform`.
 
-python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] [engines] [streaming] [flink] --apart .cache/apart
+python -m iceberg_maint_tests.qualification.platform [airflow] [dbt] [component] [engines] [streaming] [kafka] [flink] --apart .cache/apart
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from iceberg_maint_tests.qualification.platform import (
     dbt,
     engines,
     flink,
+    kafka_connect,
     structured_streaming,
 )
 from iceberg_maint_tests.support import jvm
@@ -29,6 +30,7 @@ PARTS = {
     "component": component.differences,
     "engines": engines.differences,
     "streaming": structured_streaming.differences,
+    "kafka": kafka_connect.differences,
     "flink": flink.differences,
 }
 
