@@ -214,5 +214,6 @@ def _lines(outcomes: tuple[OperationOutcome, ...]) -> Iterator[str]:
     for outcome in outcomes:
         yield f"{outcome.operation}: {outcome.outcome} {outcome.reason}"
         yield from (
-            f"  {b.outcome} {b.engine or 'spark'} {b.seconds:.1f} s: {b.message}" for b in outcome.batches
+            f"  {b.outcome} {b.engine or 'spark'} {b.seconds:.1f} s, proof {b.counts.get('attest_ms', 0) / 1000:.1f} s: {b.message}"
+            for b in outcome.batches
         )
