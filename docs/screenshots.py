@@ -76,6 +76,9 @@ def take(page: Page, url: str, name: str, theme: str) -> None:
     picture = {**PICTURES, **OF_COMPONENT}[name]
     page.goto(f"{url}/{picture.path}", timeout=90_000)
     page.get_by_text(picture.text).first.wait_for(timeout=60_000)
+    # A new instance first offers a newsletter.
+    if (skip := page.get_by_role("button", name="Skip")).is_visible():
+        skip.click()
     if picture.click is not None:
         page.locator(picture.click).first.click()
     if picture.then is not None:
