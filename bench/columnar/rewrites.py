@@ -1,7 +1,6 @@
 """The columnar strategy against the native one and against Iceberg's stock `rewrite_data_files`, on identical tables.
 
     python -m bench.columnar.rewrites [PART...] [--rounds N] [--variants NAME... --no-targets] [--share F] [--tables FOLDER]
-                             [--no-class-archive]
 
 A part is a table: `small` (301 files of 1 MB in seven partitions), `encoded` (the same, but no page can be copied: the
 files have another codec than the table), `large` (50 of 8 MB), `tiny` (1,000 of 55 KB), `partitions` (5,000 of 10 KB in
@@ -14,8 +13,7 @@ there. Each table is rolled back in between, so that every run rewrites the same
 and backwards. Each rewrites the table three times: the first run is `cold`, the median of the others `warm`. Figures
 are CPU seconds of the JVM, of Python and of Spark's Python workers from planning to commit, with the full proof for
 ours; the lines on stderr have those of each process. Stock runs through SparkActions with every file selected; `tuned`
-adds zstd level 1 and batches of 20,000 rows. All variants start with an archive of Java's classes, which
-`iceberg-maint archive-classes` writes first. Exits 1 below a target. Variants without `stock` or `columnar` need
+adds zstd level 1 and batches of 20,000 rows. All variants start with the archive of Java's classes in the cache. Exits 1 below a target. Variants without `stock` or `columnar` need
 `--no-targets`, which prints figures and checks nothing.
 """
 
@@ -27,11 +25,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench.class_archive import class_archive
 from bench.columnar.proof import proof_misses
 from bench.columnar.tables import PARTS, Part, table_of
 from bench.record import publish
@@ -53,9 +49,6 @@ def main() -> int:
     parser.add_argument("--no-targets", action="store_true")
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--tables", type=Path)
-    parser.add_argument(
-        "--no-class-archive", action="store_true", help="start Spark without an archive of classes"
-    )
     given = parser.parse_args()
     if unknown := set(given.parts) - {*PARTS, PROOF}:
         parser.error(f"{min(unknown)} is no part. Fix: name one of {', '.join([*PARTS, PROOF])}.")
@@ -65,15 +58,13 @@ def main() -> int:
         )
     checks = not given.no_targets
     missed: list[str] = []
-    with nullcontext() if given.no_class_archive or given.parts == [PROOF] else class_archive() as archive:
-        for name in given.parts:
-            if name == PROOF:
-                missed += proof_misses(given.share, given.tables, checks=checks)
-            else:
-                with table_of(name, given.share, given.tables) as folder:
-                    arguments = [str(folder)] if archive is None else [str(folder), str(archive)]
-                    results = _results(name, arguments, given.rounds, given.variants)
-                missed += _report(name, results, checks=checks)
+    for name in given.parts:
+        if name == PROOF:
+            missed += proof_misses(given.share, given.tables, checks=checks)
+        else:
+            with table_of(name, given.share, given.tables) as folder:
+                results = _results(name, [str(folder)], given.rounds, given.variants)
+            missed += _report(name, results, checks=checks)
     if not checks:
         print("No target was checked.")
     return int(bool(missed))

@@ -22,13 +22,13 @@ WARM_RUNS = 2
 
 def main() -> None:
     """Prints one line of JSON."""
-    variant, folder, *archives = sys.argv[1:]
-    print(json.dumps(_measure(Path(folder), variant, Path(archives[0]) if archives else None)))
+    variant, folder = sys.argv[1:]
+    print(json.dumps(_measure(Path(folder), variant)))
 
 
-def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str, Any]:
+def _measure(folder: Path, variant: str) -> dict[str, Any]:
     more = strategies.SPARKS_DEFAULTS if variant in ("stock", "tuned") else None
-    spark = strategies.session(folder, class_archive, more)
+    spark = strategies.session(folder, more)
     run = _variant(spark, folder, variant)
     table = run.bridge.load_table(strategies.TABLE)
     start = int(table.currentSnapshot().snapshotId())

@@ -16,7 +16,7 @@ SPARKS_DEFAULTS = {"spark.hadoop.parquet.page.verify-checksum.enabled": "false"}
 """Settings that a session of a user of Spark has and one of this project has not."""
 
 
-def session(folder: Path, class_archive: Path | None = None, more: Mapping[str, str] | None = None) -> Any:
+def session(folder: Path, more: Mapping[str, str] | None = None) -> Any:
     """A session of this project over the catalog and the warehouse in the folder."""
     from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java
@@ -31,7 +31,7 @@ def session(folder: Path, class_archive: Path | None = None, more: Mapping[str, 
     )
     conf = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4", **(more or {})}
     settings = SparkSettings(
-        "local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark"), class_archive
+        "local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark"), CACHE / "classes"
     )
     return build_session(settings)
 

@@ -1,10 +1,8 @@
 """Many small tables in need of work: what a run over all of them costs, on the command line and in Dagster.
 
     python -m bench.fleet.small_tables [--tables 200] [--rounds 1] [--parts cli dagster] [--java-options OPTIONS]
-                                 [--no-class-archive]
 
-Figures are with an archive of Java's classes, which `iceberg-maint archive-classes` writes first and which no figure
-includes. Each table has 32 files in four partitions. PyIceberg makes them on SQLite and local disk; every round starts with the
+Each table has 32 files in four partitions. PyIceberg makes them on SQLite and local disk; every round starts with the
 same files at the same place. Figures are CPU seconds of a process with its JVM and Spark's Python workers. Exits 1
 when a target is missed.
 """
@@ -23,7 +21,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.class_archive import write_archive
 from bench.fleet.phases import Phases, noted
 from bench.fleet.tables import write_config
 from bench.worker import PROJECT, run_worker
@@ -46,9 +43,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--java-options", default="", help="spark.driver.defaultJavaOptions of the run")
-    parser.add_argument(
-        "--no-class-archive", action="store_true", help="start Spark without an archive of classes"
-    )
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
@@ -57,9 +51,6 @@ def main() -> int:
     spark: dict[str, Any] = {}
     if given.java_options:
         spark["conf"] = {"spark.driver.defaultJavaOptions": given.java_options}
-    if not given.no_class_archive:
-        spark["class_archive"] = str(DATA / "classes.jsa")
-        write_archive(_configured_lake(given.tables, spark))
     return _compare(given.tables, given.rounds, given.parts, spark)
 
 

@@ -46,10 +46,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": (".integrations.audit.audit_commands", "Check the audit log."),
     "shards": ("init", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
-    "archive-classes": (
-        "doctor",
-        "Write the archive of Java's classes, with which Spark starts faster.",
-    ),
     "rights": ("rights", "Print the rights that each role needs, as IAM policies and Polaris grants."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }

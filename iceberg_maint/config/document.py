@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,13 +38,17 @@ class CatalogSection(_Section):
     policy: dict[str, Any] | None = None
 
 
+START_ALWAYS: Final = "always"
+START_WHEN_NEEDED: Final = "when_needed"
+
+
 class SparkSection(_Section):
     """`spark`."""
 
     master: Reference = "local[2]"
     conf: dict[str, Reference] = Field(default_factory=dict)
     jars: list[str | dict[str, Any]] = Field(default_factory=list)
-    class_archive: Reference | None = None
+    start: Literal["always", "when_needed"] = START_WHEN_NEEDED
 
 
 class PrometheusSection(_Section):

@@ -15,13 +15,14 @@ from iceberg_maint.config.catalogs import (
     check_spark_conf,
 )
 from iceberg_maint.config.document import (
+    START_WHEN_NEEDED,
     CatalogSection,
     Document,
     SparkSection,
 )
 from iceberg_maint.config.document_reader import parse_document, read_document
 from iceberg_maint.config.engines import check_named_engines, engine_settings
-from iceberg_maint.config.locations import JarConfig, check_database, jar_configs, local_file
+from iceberg_maint.config.locations import JarConfig, check_database, jar_configs
 from iceberg_maint.config.policy_layers import (
     COMMAND_LINE,
     DEFAULTS,
@@ -59,12 +60,12 @@ EMBEDDED_CATALOG = "lake"
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """The settings for starting Spark. `class_archive` is the file of Java's classes, which need not exist."""
+    """The settings for starting Spark. `start` says whether Spark starts always, or when work needs it."""
 
     master: str
     conf: Mapping[str, str] = field(repr=False)
     jars: tuple[JarConfig, ...] = ()
-    class_archive: Path | None = None
+    start: str = START_WHEN_NEEDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ def _resolved(
             resolver.text(document.spark.master, "spark.master"),
             conf,
             jar_configs(document.spark.jars, resolver),
-            _class_archive(document.spark.class_archive, resolver),
+            document.spark.start,
         ),
         defaults=defaults,
         catalog_policies=catalog_policies,
@@ -250,11 +251,6 @@ def _resolved(
         fleet_budget=None if document.fleet_budget is None else fleet_budget(document.fleet_budget),
         engines=engines,
     )
-
-
-def _class_archive(value: object, resolver: Resolver) -> Path | None:
-    where = "spark.class_archive"
-    return None if value is None else local_file(resolver.text(value, where), where, "Java")
 
 
 def _dagster_keep_days(days: int | None) -> int | None:

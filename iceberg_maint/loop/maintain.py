@@ -184,6 +184,8 @@ def _run_operation(
     if stopped is not None or not _has_work(assessment, cache):
         return finish_operation(results, stopped, run), stopped
     refuse_other_name(assessment.state, context)
+    if assessment.decision.verdict is Verdict.RUN and run.operation is not Operation.REMOVE_ORPHAN_FILES:
+        context.engine.start_early()
     cache.forget()
     run.current.enter("waiting for the lease of the table")
     with leased(context, assessment.state, run.request.run_id, _LEASE_WAIT_SECONDS) as lease:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, row_types
@@ -26,7 +26,6 @@ from iceberg_maint.loop.context import (
     OwnProcess,
     Policies,
     PolicyFor,
-    SessionFactory,
     SparkAccess,
     Storage,
 )
@@ -38,6 +37,7 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.wiring.integrations import integration
 from iceberg_maint.wiring.spark_session import (
     checked,
+    driver,
     launched_spark_conf,
     scratch_folders,
     session,
@@ -164,7 +164,7 @@ def build(config: Config) -> Context:
         clock,
         Policies(policies(config), config.fleet_budget),
         EngineAccess(
-            lambda: spark_engine(catalogs, spark.session),
+            lambda: spark_engine(catalogs, lambda: driver(config)),
             spark,
             _row_types(),
             statement_engines(config.engines),
@@ -192,7 +192,7 @@ def end_process(why: str) -> NoReturn:
         os.write(2, f"{why}\n".encode())
     # A JVM exists only where Spark was imported.
     if "pyspark" in sys.modules:
-        from iceberg_maint.engines.spark.session.session import kill_jvm
+        from iceberg_maint.engines.spark.session.driver_jvm import kill_jvm
 
         with suppress(Exception):
             kill_jvm()
@@ -302,8 +302,8 @@ class OrphanScans:
         )
 
 
-def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
-    """An engine on the session of `session`, which starts at its first use."""
+def spark_engine(catalogs: Mapping[str, Catalog], driver: Callable[[], Any]) -> Engine:
+    """An engine on the session or JVM that `driver` returns at its first use."""
     from iceberg_maint.engines.spark.engine import SparkEngine
 
     take_calls = catalogs.take_calls if isinstance(catalogs, ConfiguredCatalogs) else None
@@ -314,7 +314,7 @@ def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> En
         _metadata_catalog(catalogs, name.catalog).check_writes(name, location, properties)
 
     return SparkEngine(
-        session,
+        driver,
         lambda table: metadata_reader(catalogs, table),
         take_calls=take_calls,
         check_writes=check_writes if is_limited else None,

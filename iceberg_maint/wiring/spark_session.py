@@ -9,6 +9,7 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import Config
+from iceberg_maint.config.document import START_ALWAYS
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.loop.context import SessionFactory
 from iceberg_maint.machine.files import private_folder
@@ -76,16 +77,14 @@ def ready_spark_settings(config: Config) -> SparkSettings:
 
 
 def start_settings(config: Config) -> SparkSettings:
-    """The settings that Spark starts with: those of `ready_spark_settings`, and the archive of classes if there is one.
+    """The settings that Spark starts with: those of `ready_spark_settings`, and the folder of archives of classes.
 
-    Raises what `ready_spark_settings` raises, RefusedError ICM-105 for an archive that other users can write, and
-    IcebergMaintError ICM-176 for a scratch folder that is nearly full.
+    Raises what `ready_spark_settings` raises, and IcebergMaintError ICM-176 for a scratch folder that is nearly full.
     """
-    from iceberg_maint.engines.spark.session.class_archive import usable_archive
     from iceberg_maint.engines.spark.session.session_checks import check_scratch
 
     check_scratch(scratch_folders(config))
-    return replace(ready_spark_settings(config), class_archive=usable_archive(config.spark.class_archive))
+    return replace(ready_spark_settings(config), class_folder=config.cache / "classes")
 
 
 def launched_spark_conf(config: Config) -> dict[str, str]:
@@ -94,12 +93,11 @@ def launched_spark_conf(config: Config) -> dict[str, str]:
     Starts this process's JVM first, so that no secret is among its arguments. Raises what
     `start_settings` raises.
     """
-    from iceberg_maint.engines.spark.session.session import launch
+    from iceberg_maint.engines.spark.session.driver_jvm import launch
     from iceberg_maint.engines.spark.session.settings import spark_conf
 
-    conf = spark_conf(start_settings(config))
-    launch(conf, config.secrets)
-    return conf
+    settings = start_settings(config)
+    return launch(spark_conf(settings), config.secrets, settings.class_folder)
 
 
 def session(config: Config) -> Any:
@@ -108,6 +106,15 @@ def session(config: Config) -> Any:
 
     private_folder(config.home)
     return build_session(start_settings(config), config.secrets)
+
+
+def driver(config: Config) -> Any:
+    """This process's JVM, in which Spark starts when work needs it; its Spark session where that must start at once."""
+    from iceberg_maint.engines.spark.session.session import start_driver
+
+    private_folder(config.home)
+    is_needed = config.spark.start == START_ALWAYS
+    return start_driver(start_settings(config), config.secrets, is_needed=is_needed)
 
 
 def spark_versions(config: Config) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
-from iceberg_maint.engines.spark.session.java import find_java
 from iceberg_maint.errors import (
     ConfigurationError,
     IcebergMaintError,
@@ -77,6 +75,7 @@ def test_sound_lake_passes_every_check(lake: Lake) -> None:
         "configuration",
         "java",
         "jars",
+        "class archive",
         "catalog lake",
         "metadata of lake.db.healthy",
         "warehouse of lake",
@@ -448,58 +447,12 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
     assert "raise spark.driver.memory under" in only
 
 
-def archive_of(lake: Lake, *, whole: bool = False, **times: int) -> tuple[Path, tuple[str, str]]:
-    """The configured archive of classes, made at a time in seconds unless it is missing, and its check. `whole`: Java made it."""
-    folder = lake.home / "archive"
-    folder.mkdir(mode=0o755)
-    archive = folder / "classes.jsa"
-    lake.configure(f"spark: {{class_archive: {archive}}}\n")
-    if times:
-        archive.write_bytes(b"12345")
-        if whole:
-            java = find_java(os.environ, shim_dir=lake.home / "java").path / "bin" / "java"
-            dump = [java, "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
-            subprocess.run(dump, check=True, capture_output=True)
-        os.utime(archive, (times["made"], times["made"]))
-    result = lake.json("doctor", "--no-spark")
-    [found] = [(c["status"], c["detail"]) for c in result["checks"] if c["check"] == "class archive"]
-    return archive, found
-
-
-def test_archive_of_classes_is_named_with_its_size(lake: Lake) -> None:
-    archive, found = archive_of(lake, whole=True, made=4_000_000_000)
-    assert found == ("ok", f"{archive} ({archive.stat().st_size:,} bytes)")
-
-
-def test_damaged_archive_of_classes_is_a_warning(lake: Lake) -> None:
-    archive, found = archive_of(lake, made=4_000_000_000)
-    fix = "Fix: run iceberg-maint archive-classes."
-    assert found == ("warning", f"{archive} is damaged, so Java may crash. {fix}")
-
-
-def test_missing_archive_of_classes_is_a_warning_with_the_command(lake: Lake) -> None:
-    archive, found = archive_of(lake)
-    assert found == (
-        "warning",
-        f"{archive} does not exist. Spark starts without it, more slowly. Fix: run iceberg-maint archive-classes.",
-    )
-
-
-def test_archive_of_classes_older_than_java_or_its_jars_is_a_warning(lake: Lake) -> None:
-    archive, (status, detail) = archive_of(lake, made=1_000)
-    assert status == "warning"
-    assert re.fullmatch(
-        rf"{archive} is older than /\S+, so Java ignores it\. Fix: run iceberg-maint archive-classes\.",
-        detail,
-    )
-
-
-def test_archive_of_classes_that_others_can_write_fails(lake: Lake) -> None:
-    archive, _ = archive_of(lake, made=4_000_000_000)
-    archive.chmod(0o666)
-    found = checks(lake, "--no-spark", exit_code=3)["class archive"]
-    assert found[0] == "failed"
-    assert found[1].startswith(f"ICM-105 spark.class_archive: group or others can write {archive}.")
+def test_archive_of_classes_is_written_and_named_with_its_size(lake: Lake) -> None:
+    status, detail = checks(lake, "--no-spark")["class archive"]
+    found = re.fullmatch(r"(/\S+/classes/[0-9a-f]{24}-(\d+)\.jsa) \(([\d,]+) bytes\)", detail)
+    assert (status, found is not None) == ("ok", True), detail
+    assert found is not None
+    assert Path(found[1]).stat().st_size == int(found[2]) == int(found[3].replace(",", ""))
 
 
 def test_warehouse_that_is_missing_though_the_catalog_has_tables_is_a_warning(lake: Lake) -> None:

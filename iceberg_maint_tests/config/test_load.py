@@ -463,7 +463,6 @@ _FROM_ENV = {
     "ledger": ONE + "ledger: {env: V}\n",
     "jar": ONE + "spark: {jars: [{env: V}]}\n",
     "jar with checksum": ONE + "spark: {jars: [{path: {env: V}}]}\n",
-    "class archive": ONE + "spark: {class_archive: {env: V}}\n",
     "Spark's cache": ONE + "spark: {conf: {spark.sql.catalog.lake.cache-enabled: {env: V}}}\n",
     "audit": ONE + "audit: {location: {env: V}}\n",
     "sender": ONE

@@ -21,7 +21,6 @@ from pathlib import Path
 from iceberg_maint_tests.nightly.suites import PROJECT, VARIABLES, Suite, load, named
 
 APART = PROJECT / ".cache" / "apart"
-ARCHIVE = PROJECT / ".cache" / "tests" / "classes.jsa"
 README = PROJECT / "iceberg_maint_tests" / "qualification" / "README.md"
 OF_MAKE = {"PYTHON", "WORKERS", "JAVA_OPTS", "RECORD"}
 """Variables of a call of `make` that are no options of a suite."""
@@ -49,14 +48,6 @@ def install(lock: str) -> None:
     apart = ["--no-deps", "--no-build-isolation", "--target", str(folder)]
     subprocess.run([*pip, *apart, "--require-hashes", "-r", str(source)], check=True)
     complete.write_text(stamp, "utf-8")
-
-
-def provide(need: str) -> None:
-    """Makes what a suite needs: the archive of classes, or the packages of a lock."""
-    if need != "classes":
-        install(need)
-    elif not ARCHIVE.exists():
-        subprocess.run([sys.executable, "-m", "iceberg_maint_tests.support.jvm"], cwd=PROJECT, check=True)
 
 
 def listing(kind: str, suites: Sequence[Suite]) -> str:
@@ -95,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     for need in suite.needs:
-        provide(need)
+        install(need)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "MFLAGS"}
     environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
     os.chdir(PROJECT)

@@ -79,7 +79,7 @@ def test_modules_paths_and_locks_of_an_entry_exist(suite: Suite) -> None:
     ] == []
     paths = re.findall(r"(?<![\w/.])((?:bench|docs|iceberg_maint_tests)/[\w./-]+)", suite.command)
     assert [path for path in paths if not (PROJECT / path).exists()] == []
-    locks = {f"requirements/{need}.txt" for need in suite.needs if need != "classes"}
+    locks = {f"requirements/{need}.txt" for need in suite.needs}
     assert [lock for lock in locks if not (PROJECT / lock).exists()] == []
     check_call(shlex.split(suite.shell()), load())
 

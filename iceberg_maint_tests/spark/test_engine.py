@@ -40,9 +40,12 @@ def test_start_raises_what_the_session_raises() -> None:
 
 def test_versions_are_known_after_the_jvm_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [{"spark": "4.1.4"}]
-    monkeypatch.setattr(engine_module, "bridge_of", lambda session: SimpleNamespace(spark=session))
-    monkeypatch.setattr(engine_module, "versions", lambda _spark: answers.pop())
+    bridge = SimpleNamespace(has_spark=True)
+    monkeypatch.setattr(engine_module, "bridge_of", lambda _driver: bridge)
+    monkeypatch.setattr(engine_module, "versions", lambda _driver: answers.pop())
     engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
     assert engine.versions() == {}
     engine._start_bridge()
     assert engine.versions() == engine.versions() == {"spark": "4.1.4"}
+    bridge.has_spark = False
+    assert engine.versions() == {"spark": "4.1.4, not started"}

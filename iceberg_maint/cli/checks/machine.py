@@ -17,13 +17,12 @@ from iceberg_maint.cli.checks import (
     OK,
     WARNING,
     Check,
-    check_or_failure,
     only_advises,
     try_check,
 )
 from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, unwritable_home
 from iceberg_maint.machine.files import private_folder
 
 if TYPE_CHECKING:
@@ -98,38 +97,30 @@ def check_jars(config: Config) -> str:
     return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *checksums])
 
 
-def check_class_archive(config: Config) -> Iterator[Check]:
-    """Whether Java will start with the archive of classes, if one is configured."""
-    from iceberg_maint.engines.spark.session.class_archive import (
-        COMMAND,
-        is_damaged,
-        newer_parts,
-        usable_archive,
-    )
-    from iceberg_maint.engines.spark.session.jars import pyspark_jars_dir
-    from iceberg_maint.engines.spark.session.java import find_java
+def check_class_archive(config: Config) -> Check:
+    """Writes the archive of Java's classes with which the JVM of a local master starts, unless it is there."""
+    from iceberg_maint.engines.spark.session import class_archive
+    from iceberg_maint.engines.spark.session.driver_jvm import class_path, executable, starts_here
+    from iceberg_maint.engines.spark.session.settings import spark_conf
+    from iceberg_maint.engines.spark.session.write_class_archive import write
+    from iceberg_maint.wiring.spark_session import start_settings
 
-    archive = config.spark.class_archive
-    if archive is None:
-        return
-
-    def check() -> Check:
-        if usable_archive(archive) is None:
-            what = "cannot be read" if os.path.lexists(archive) else "does not exist"
-            return _no_archive(f"{archive} {what}. Spark starts without it, more slowly. Fix: run {COMMAND}.")
-        java = find_java(os.environ, shim_dir=config.cache / "java").path
-        parts = (java / "lib" / "modules", *sorted(pyspark_jars_dir().glob("*.jar")))
-        if (newer := next(newer_parts(archive, parts), None)) is not None:
-            return _no_archive(f"{archive} is older than {newer}, so Java ignores it. Fix: run {COMMAND}.")
-        if is_damaged(archive, java):
-            return _no_archive(f"{archive} is damaged, so Java may crash. Fix: run {COMMAND}.")
-        return Check(_ARCHIVE, OK, f"{archive} ({archive.stat().st_size:,} bytes)")
-
-    yield check_or_failure(_ARCHIVE, check)
-
-
-def _no_archive(detail: str) -> Check:
-    return Check(_ARCHIVE, WARNING, detail)
+    settings = start_settings(config)
+    conf = spark_conf(settings)
+    if settings.class_folder is None or not starts_here(conf):
+        return Check(_ARCHIVE, OK, "none: Spark's launcher starts the JVM")
+    archive = class_archive.archive_of(settings.class_folder, executable(os.environ), class_path(conf))
+    problem = ""
+    try:
+        if archive.file() is None:
+            private_folder(archive.folder)
+            problem = write(archive)
+        file = archive.file()
+    except (OSError, RefusedError) as why:
+        file, problem = None, str(why)
+    if file is None:
+        return Check(_ARCHIVE, WARNING, f"The JVM starts without one, more slowly: {problem}")
+    return Check(_ARCHIVE, OK, f"{file} ({file.stat().st_size:,} bytes)")
 
 
 def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:

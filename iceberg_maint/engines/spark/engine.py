@@ -38,6 +38,7 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
     CheckWrites,
+    PlainJvm,
     all_lines,
     bridge_of,
     connection_lost,
@@ -82,9 +83,9 @@ COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 
 
 class SparkEngine:
-    """`ports.Engine` on one Spark session, which starts with the first batch.
+    """`ports.Engine` on one JVM, which starts with the first batch, and its Spark session, which starts when work needs it.
 
-    `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
+    `driver` returns the session of the process, or its JVM. `reader_of` returns, for a table's full name, the reader
     through which the gate reads its manifests. `take_calls` takes calls on a table from its catalog's budget.
     `check_writes` is called with a table that was just loaded to write its files or to commit; None if every location is
     approved.
@@ -92,13 +93,13 @@ class SparkEngine:
 
     def __init__(
         self,
-        session: Callable[[], SparkSession],
+        driver: Callable[[], SparkSession | PlainJvm],
         reader_of: Callable[[str], MetadataReader],
         backoff: Backoff = COMMIT_BACKOFF,
         take_calls: Callable[[str, int], None] | None = None,
         check_writes: CheckWrites | None = None,
     ) -> None:
-        self._session = session
+        self._driver = driver
         self._reader_of = reader_of
         self._backoff = backoff
         self._take_calls = take_calls
@@ -111,12 +112,15 @@ class SparkEngine:
         self._step, self._step_started = "", time.monotonic()
 
     def versions(self) -> Mapping[str, str]:
-        """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
+        """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before. Spark's says
+        whether its session has not started.
 
         They are kept because a run is recorded even if its JVM has died, or an interrupt has left an answer
         of the JVM half read.
         """
-        return self._versions
+        if self._bridge is None or self._bridge.has_spark:
+            return self._versions
+        return {**self._versions, "spark": f"{self._versions['spark']}, not started"}
 
     def start(self) -> None:
         """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
@@ -293,11 +297,12 @@ class SparkEngine:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
-                    bridge = bridge_of(self._session())
+                    driver = self._driver()
+                    bridge = bridge_of(driver)
                 if self._take_calls is not None:
                     bridge.take_calls = self._take_calls
                 bridge.check_writes = self._check_writes
-                self._versions = versions(bridge.spark)
+                self._versions = versions(driver)
                 self._bridge = bridge
             return self._bridge
 

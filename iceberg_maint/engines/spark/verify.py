@@ -155,7 +155,7 @@ def _check_columns(bridge: Bridge, table: Table, commit: MaintenanceCommit) -> N
 
 def _unread_columns(bridge: Bridge, table: Table) -> Mapping[str, str]:
     types = uncommon_types(json.loads(table.schema_json))
-    return unsupported_columns(types, row_types(bridge.spark.version))
+    return unsupported_columns(types, row_types(bridge.spark_version))
 
 
 def _written_bytes(

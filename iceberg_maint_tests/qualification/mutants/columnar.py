@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("tasks of an object store run in the driver", "engines/spark/rewrite/columnar/job.py", "        and not io\n", "", (IN_DRIVER,)),
     Mutant("rows of any decoded size are decoded in the driver", "engines/spark/rewrite/columnar/job.py", "in_driver.worker or worker", "worker", (IN_DRIVER,)),
     Mutant("Spark writes the files that the driver wrote", "engines/spark/rewrite/columnar/job.py", "        attempts = 1\n", "", (IN_DRIVER,)),
-    Mutant("tasks of a cluster run in the driver", "engines/spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),
+    Mutant("tasks of a cluster run in the driver", "engines/spark/rewrite/columnar/job.py", "        and bridge.is_local\n", "", (IN_DRIVER,)),
     Mutant("delete files are decoded in the driver", "engines/spark/rewrite/columnar/strategy.py", "None if deletes.files else InDriver", "InDriver", (IN_DRIVER,)),
 )
 # fmt: on

@@ -25,7 +25,7 @@ from iceberg_maint.demo.store import LOCAL
 from iceberg_maint.demo.tables import SMALL
 from iceberg_maint.demo.workspace import CATALOG, place, write_config
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.session.session import exit_jvm
+from iceberg_maint.engines.spark.session.driver_jvm import exit_jvm
 from iceberg_maint.errors import EXIT_REFUSED
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.readers import duckdb_writer, tables

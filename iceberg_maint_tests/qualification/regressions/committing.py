@@ -404,8 +404,8 @@ COMMITTING = (
         "Python workers of a cluster run the configured interpreter",
         off(
             "engines/spark/rewrite/columnar/job.py",
-            '    return sys.executable if master.startswith("local") else configured or default\n',
-            '    return sys.executable if master.startswith("local") else default\n',
+            "    return configured or default\n",
+            "    return default\n",
             "spark/rewrite/test_columnar_parts.py::test_workers_of_a_cluster_run_the_configured_interpreter",
         ),
     ),

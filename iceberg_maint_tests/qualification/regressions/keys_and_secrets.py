@@ -505,11 +505,11 @@ KEYS_AND_SECRETS = (
         "class-archive-that-others-can-write",
         "found in review",
         "Another user replaces the archive of Java's classes, and the driver runs that user's code",
-        "The file and the folders above it belong to this user or root, and no other user can write them, or Spark does not start",
+        "The file and the folders above it belong to this user or root, and no other user can write them, or it is not used",
         off(
             "engines/spark/session/class_archive.py",
-            "    check_writers(archive)\n    return archive\n",
-            "    return archive\n",
+            "                    check_writers(file)\n",
+            "",
             "spark/session/test_class_archive.py::test_archive_that_others_can_write_is_refused",
             "spark/session/test_class_archive.py::test_archive_in_a_folder_that_others_can_write_is_refused",
             "spark/session/test_class_archive.py::"

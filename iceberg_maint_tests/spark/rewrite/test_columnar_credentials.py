@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, WorkerFailedError
 from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
 
 SECRET = "c4nary-73"
@@ -27,8 +27,10 @@ def failing(task: str, _attempt: int, io: Mapping[str, str]) -> str:
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What Spark sends to each Python worker: the function of the task and all that it refers to."""
+def commands(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> list[bytes]:
+    """What Spark sends to each Python worker of a cluster: the function of the task and all that it refers to."""
+    monkeypatch.setattr(Bridge, "is_local", False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     found: list[bytes] = []
     module = sys.modules[RDD.__module__]
     prepare: Any = module.__dict__["_prepare_for_python_RDD"]
@@ -49,6 +51,12 @@ def test_worker_gets_the_credentials_and_the_function_of_the_task_has_none(
     assert found == ["a" + SECRET[::-1], "b" + SECRET[::-1]]
     assert len(commands) == 1
     assert SECRET.encode() not in commands[0]
+
+
+def test_error_of_a_task_on_this_machine_has_no_credentials(spark: SparkSession) -> None:
+    with pytest.raises(WorkerFailedError) as caught:
+        run_tasks(Bridge(spark), failing, ["a"], [1], IO)
+    assert str(caught.value) == f"RuntimeError: a of {len(IO)} settings"
 
 
 def test_error_of_a_task_has_no_credentials(spark: SparkSession, commands: list[bytes]) -> None:

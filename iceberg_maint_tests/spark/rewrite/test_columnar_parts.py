@@ -181,17 +181,10 @@ def test_worker_with_all_packages_can_run_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "configured", "python"),
-    [
-        ("local[2]", "/opt/python", sys.executable),
-        ("spark://h:7077", "./python/bin/python", "./python/bin/python"),
-        ("yarn", None, "python3"),
-    ],
+    ("configured", "python"), [("./python/bin/python", "./python/bin/python"), (None, "python3")]
 )
-def test_workers_of_a_cluster_run_the_configured_interpreter(
-    master: str, configured: str | None, python: str
-) -> None:
-    assert worker_python(master, configured, default="python3") == python
+def test_workers_of_a_cluster_run_the_configured_interpreter(configured: str | None, python: str) -> None:
+    assert worker_python(configured, default="python3") == python
 
 
 def test_package_that_is_shipped_is_one_file_for_all_engines_of_a_process() -> None:

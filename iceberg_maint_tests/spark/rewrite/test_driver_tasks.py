@@ -1,4 +1,4 @@
-"""Tasks of a small batch run in the driver's process, those of others in Spark's workers."""
+"""Tasks of a small batch run in the driver's process, those of others in workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError, WorkerFailedError, causes
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
 from iceberg_maint.engines.spark.rewrite.columnar import job, strategy
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
@@ -75,11 +75,14 @@ def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
     executed = SimpleNamespace(collect=lambda: [(0, "a worker")])
     monkeypatch.setattr(job, "_rdd", lambda *_: executed)
     monkeypatch.setattr(job, "_declared", lambda _bridge: (declared, 2))
-    context = SimpleNamespace(master=master, defaultParallelism=2)
-    bridge: Any = SimpleNamespace(cancellations=0, spark=SimpleNamespace(sparkContext=context))
-    assert run_tasks(bridge, process, ["a"], [1], None, InDriver(1)) == [
-        str(os.getpid()) if here else "a worker"
-    ]
+    bridge: Any = SimpleNamespace(
+        cancellations=0,
+        is_local=master.startswith("local"),
+        parallelism=2,
+        spark=SimpleNamespace(sparkContext=None),
+    )
+    [found] = run_tasks(bridge, process, ["a"], [1], None, InDriver(1))
+    assert (found == str(os.getpid()), found == "a worker") == (here, not bridge.is_local)
 
 
 def test_tasks_of_an_object_store_run_in_workers(spark: Any) -> None:
@@ -89,7 +92,7 @@ def test_tasks_of_an_object_store_run_in_workers(spark: Any) -> None:
     assert (pid == str(os.getpid()), others) == (False, ["0", "x"])
 
 
-def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None:
+def test_task_that_fails_in_this_process_runs_again_in_a_worker(spark: Any) -> None:
     driver = os.getpid()
 
     def failing(task: str, _attempt: int) -> str:
@@ -101,7 +104,7 @@ def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None
     assert found == ["a of a worker", "b of a worker"]
 
 
-def test_files_of_tasks_that_ended_in_this_process_do_not_fail_the_run_by_spark(
+def test_files_of_tasks_that_ended_in_this_process_do_not_fail_the_run_in_a_worker(
     spark: Any, tmp_path: Path
 ) -> None:
     driver = os.getpid()
@@ -119,18 +122,43 @@ def test_files_of_tasks_that_ended_in_this_process_do_not_fail_the_run_by_spark(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a-0-id.parquet", *found]
 
 
-def test_failure_of_the_second_run_is_spark_s(spark: Any) -> None:
+def test_failure_of_the_second_run_names_its_cause(spark: Any) -> None:
     def failing(_task: str, _attempt: int) -> str:
-        raise OSError("nowhere")
+        raise FileNotFoundError("nowhere")
 
-    with pytest.raises(Exception, match=r"(?s)Job aborted due to stage failure.*OSError: nowhere"):
+    with pytest.raises(WorkerFailedError, match=r"^FileNotFoundError: nowhere$") as failed:
         run_tasks(Bridge(spark), failing, ["a"], [1], None, InDriver(1))
+    assert causes(failed.value) == (("FileNotFoundError", "nowhere"),)
+
+
+def test_cancelled_jobs_end_the_workers(spark: Any, tmp_path: Path) -> None:
+    bridge, pid = Bridge(spark), tmp_path / "pid"
+
+    def hanging(task: str, _attempt: int) -> str:
+        pid.write_text(str(os.getpid()))
+        time.sleep(60)
+        return task
+
+    def cancel() -> None:
+        while not pid.exists():
+            time.sleep(0.01)
+        bridge.cancellations += 1
+
+    threading.Thread(target=cancel).start()
+    with pytest.raises(CancelledError, match="the tasks of the batch were cancelled"):
+        run_tasks(bridge, hanging, ["a"], [MOST_BYTES + 1])
+    ended = Path("/proc") / pid.read_text()
+    before = time.monotonic()
+    while ended.exists() and time.monotonic() - before < 30:
+        time.sleep(0.01)
+    assert not ended.exists()
 
 
 def test_cancelled_jobs_end_the_wait_for_a_task_that_hangs_and_begin_no_further_one() -> None:
     jobs, begun, goes_on = Jobs(), [], threading.Event()
     bridge: Any = SimpleNamespace(
         cancellations=0,
+        has_spark=True,
         spark=SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=lambda _group: None)),
     )
     jobs._running.add("group")
@@ -199,7 +227,7 @@ def test_batch_without_position_deletes_states_its_values(
         pytest.param("string", "concat('x', id)", 10_000, id="short texts"),
     ],
 )
-def test_small_files_of_large_rows_are_decoded_by_spark(
+def test_small_files_of_large_rows_are_decoded_by_workers(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str, value: str, rows: int
 ) -> None:
     name = shop.new_name("native")

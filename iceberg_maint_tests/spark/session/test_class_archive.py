@@ -1,28 +1,32 @@
-"""The archive of Java's classes: the options of the JVM, and who may write it."""
+"""The archive of Java's classes: what it depends on, who may write it, and that a damaged one is not used."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from iceberg_maint.config import load_config
+from iceberg_maint.config.load import cache_dir
 from iceberg_maint.core.model.ids import shell_argument
+from iceberg_maint.engines.spark.session import class_archive
 from iceberg_maint.engines.spark.session.class_archive import (
+    Archive,
+    archive_of,
     check_writers,
-    is_damaged,
-    newer_parts,
-    usable_archive,
+    reading,
+    usable,
+    write_later,
 )
+from iceberg_maint.engines.spark.session.driver_jvm import class_path
 from iceberg_maint.engines.spark.session.java import JavaHome
-from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
-from iceberg_maint.errors import EXIT_REFUSED, ConfigurationError, RefusedError
-from iceberg_maint.wiring.spark_session import start_settings
+from iceberg_maint.engines.spark.session.write_class_archive import write
+from iceberg_maint.errors import EXIT_REFUSED, RefusedError
 
-OPTIONS = "spark.driver.defaultJavaOptions"
 NOBODY = 65534
+KEY = "0" * 24
 
 
 @pytest.fixture
@@ -30,63 +34,54 @@ def archive(tmp_path: Path) -> Path:
     """A file in a folder of its own, both of this user only."""
     folder = tmp_path / "archive"
     folder.mkdir(mode=0o755)
-    path = folder / "classes.jsa"
+    path = folder / f"{KEY}-0.jsa"
     path.write_bytes(b"")
     path.chmod(0o400)
     return path
 
 
-def conf_of(archive: Path | None, **conf: str) -> dict[str, str]:
-    return spark_conf(SparkSettings("local[1]", (), {}, conf, class_archive=archive))
+def of_file(file: Path) -> Archive:
+    return Archive(file.parent, Path("java"), "", KEY)
 
 
 def refusal_of(archive: Path) -> str:
+    assert usable(of_file(archive)) is None
     with pytest.raises(RefusedError) as refusal:
-        usable_archive(archive)
+        check_writers(archive)
     assert refusal.value.exit_code == EXIT_REFUSED
     return str(refusal.value)
 
 
-def test_options_of_the_archive_come_after_those_of_the_user() -> None:
-    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-    conf = conf_of(Path("/a/classes.jsa"), **{OPTIONS: "-XX:+UseSerialGC"})
-    assert conf[OPTIONS] == f"-XX:+UseSerialGC -XX:SharedArchiveFile=/a/classes.jsa {quiet}"
-    assert conf_of(Path("/c.jsa"))[OPTIONS] == f"-XX:SharedArchiveFile=/c.jsa {quiet}"
+def test_archive_depends_on_java_and_on_every_jar(tmp_path: Path) -> None:
+    java, jar = tmp_path / "jdk" / "bin" / "java", tmp_path / "a.jar"
+    java.parent.mkdir(parents=True)
+    java.write_text("java")
+    jar.write_text("jar")
+
+    def key() -> str:
+        return archive_of(tmp_path, java, str(jar)).key
+
+    first = key()
+    assert (key(), len(first)) == (first, 24)
+    jar.write_text("other")
+    second = key()
+    (tmp_path / "jdk" / "release").write_text("JAVA_VERSION")
+    assert len({first, second, key(), archive_of(tmp_path, java, "b.jar").key}) == 4
 
 
-def test_without_an_archive_the_options_are_those_of_the_user() -> None:
-    assert OPTIONS not in conf_of(None)
-    assert conf_of(None, **{OPTIONS: "-Da=b"})[OPTIONS] == "-Da=b"
-
-
-@pytest.mark.parametrize("key", [OPTIONS, "spark.driver.extraJavaOptions"])
-def test_second_archive_among_the_user_s_options_is_refused(key: str) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
-        conf_of(Path("/a.jsa"), **{key: "-Da=b -XX:SharedArchiveFile=/b.jsa"})
-    assert str(refusal.value) == (
-        f"ICM-100 spark.conf.{key} has -XX:SharedArchiveFile=…, which names an archive of classes. Only "
-        f"spark.class_archive may name it. Fix: remove the option from spark.conf.{key}."
-    )
-
-
-def test_start_gets_the_archive_that_is_there_and_none_that_is_missing(archive: Path) -> None:
-    file = archive.with_name("maint.yaml")
-    file.write_text(
-        f"catalogs: {{lake: {{type: rest, uri: 'http://a'}}}}\nspark: {{class_archive: {archive}}}\n"
-    )
-    config = load_config(file, dict(os.environ))
-    assert start_settings(config).class_archive == archive
-    archive.unlink()
-    assert start_settings(config).class_archive is None
-    archive.mkdir()
-    assert start_settings(config).class_archive is None
+def test_archive_of_another_size_or_key_is_not_used(archive: Path) -> None:
+    assert usable(of_file(archive)) == archive
+    archive.chmod(0o600)
+    archive.write_bytes(b"1")
+    assert usable(of_file(archive)) is None
+    assert usable(Archive(archive.parent, Path("java"), "", "1" * 24)) is None
 
 
 @pytest.mark.parametrize("mode", [0o420, 0o402])
 def test_archive_that_others_can_write_is_refused(archive: Path, mode: int) -> None:
     archive.chmod(mode)
     assert refusal_of(archive) == (
-        f"ICM-105 spark.class_archive: group or others can write {archive}. Only this user and root may write {archive} "
+        f"ICM-105 The archive of Java's classes is not used: group or others can write {archive}. Only this user and root may write {archive} "
         "and the folders above it: a person who can write them can run code in the driver. "
         f"Fix: run chmod go-w {archive}."
     )
@@ -96,7 +91,11 @@ def test_archive_that_others_can_write_is_refused(archive: Path, mode: int) -> N
 def test_archive_in_a_folder_that_others_can_write_is_refused(archive: Path, mode: int) -> None:
     archive.parent.chmod(mode)
     # Without the right to write, other users could not use a folder such as /tmp.
-    fix = "name a file in a folder of its own" if mode == 0o1777 else f"run chmod go-w {archive.parent}"
+    fix = (
+        "set ICEBERG_MAINT_CACHE to a folder of this user"
+        if mode == 0o1777
+        else f"run chmod go-w {archive.parent}"
+    )
     assert refusal_of(archive).endswith(f"Fix: {fix}.")
 
 
@@ -113,7 +112,7 @@ def test_archive_that_others_can_write_may_be_replaced_in_a_folder_of_this_user(
 def test_folder_above_that_others_can_write_is_refused_unless_it_is_sticky(archive: Path) -> None:
     above = archive.parent.parent
     above.chmod(0o1777)
-    assert usable_archive(archive) == archive
+    assert usable(of_file(archive)) == archive
     above.chmod(0o777)
     assert refusal_of(archive).endswith(f"Fix: run chmod go-w {above}.")
 
@@ -122,11 +121,11 @@ def test_archive_behind_links_is_checked_at_every_link_and_where_it_is(archive: 
     folders = [tmp_path / name for name in ("links", "more links")]
     for folder in folders:
         folder.mkdir(mode=0o755)
-    link, second, to_folder = folders[0] / "classes.jsa", folders[1] / "second.jsa", folders[1] / "folder"
+    link, second, to_folder = folders[0] / archive.name, folders[1] / "second.jsa", folders[1] / "folder"
     link.symlink_to(second)
-    second.symlink_to("folder/classes.jsa")
+    second.symlink_to(f"folder/{archive.name}")
     to_folder.symlink_to(archive.parent)
-    assert usable_archive(link) == link
+    assert usable(of_file(link)) == link
     for folder in (*folders, archive.parent):
         folder.chmod(0o777)
         assert refusal_of(link).endswith(f"Fix: run chmod go-w {shell_argument(str(folder))}.")
@@ -146,32 +145,80 @@ def test_archive_of_another_user_is_refused(
         owner, user, place = user, user + 1, archive
         monkeypatch.setattr(os, "getuid", lambda: user)
     assert refusal_of(archive) == (
-        f"ICM-105 spark.class_archive: {place} belongs to user {owner}. Only this user and root may write {archive} and "
+        f"ICM-105 The archive of Java's classes is not used: {place} belongs to user {owner}. Only this user and root may write {archive} and "
         "the folders above it: a person who can write them can run code in the driver. "
         f"Fix: run chown -h {user} {place}."
     )
 
 
-def test_parts_newer_than_the_archive_are_found(archive: Path, tmp_path: Path) -> None:
-    parts = [tmp_path / name for name in ("older.jar", "same.jar", "newer.jar", "missing.jar")]
-    for part, seconds in zip(parts, (900, 1000, 1100), strict=False):
-        part.write_bytes(b"")
-        os.utime(part, (seconds, seconds))
-    os.utime(archive, (1000, 1000))
-    assert list(newer_parts(archive, parts)) == [parts[2]]
+def iceberg_jar() -> Path:
+    """Iceberg's runtime, whose classes the writer of an archive uses."""
+    [jar] = (cache_dir(os.environ) / "jars").glob("iceberg-spark-runtime-*.jar")
+    return jar
 
 
-def test_truncated_and_changed_archive_is_damaged(tmp_path: Path, java: JavaHome) -> None:
-    archive = tmp_path / "classes.jsa"
-    write = [java.path / "bin" / "java", f"-XX:ArchiveClassesAtExit={archive}", "-version"]
-    subprocess.run(write, capture_output=True, check=True)
-    assert not is_damaged(archive, java.path)
-    whole = archive.read_bytes()
-    archive.chmod(0o600)
-    archive.write_bytes(whole[: len(whole) // 2])
-    assert is_damaged(archive, java.path)
+@pytest.fixture
+def written(tmp_path: Path, java: JavaHome, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    """An archive of few classes, as Java writes it."""
+    classes = tmp_path / "classes.txt.gz"
+    classes.write_bytes(gzip.compress(b"org.apache.spark.SparkConf\nno.such.Class\n"))
+    monkeypatch.setattr(class_archive, "CLASSES", classes)
+    folder = tmp_path / "made"
+    folder.mkdir(mode=0o700)
+    archive = archive_of(folder, java.path / "bin" / "java", class_path({"spark.jars": str(iceberg_jar())}))
+    assert write(archive) == ""
+    return archive
+
+
+def test_written_archive_is_whole_private_and_alone(written: Archive) -> None:
+    file = usable(written)
+    assert file is not None
+    assert (file.stat().st_mode & 0o777, list(written.folder.iterdir())) == (0o400, [file])
+
+
+def test_changed_archive_is_not_used_by_java(written: Archive) -> None:
+    file = usable(written)
+    assert file is not None
+    whole = file.read_bytes()
     middle = len(whole) // 2
-    archive.write_bytes(
+    file.chmod(0o600)
+    file.write_bytes(
         whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 64]) + whole[middle + 64 :]
     )
-    assert is_damaged(archive, java.path)
+    options = [o for o in reading(file) if not o.startswith("-Xlog")]
+    quiet = subprocess.run(
+        [written.java, *options, "-Xlog:cds", "-version"], capture_output=True, text=True, check=False
+    )
+    assert "Checksum verification failed" in quiet.stdout
+
+
+def test_java_that_writes_no_archive_says_why_and_is_asked_once(tmp_path: Path) -> None:
+    folder, java = tmp_path / "made", tmp_path / "java"
+    folder.mkdir(mode=0o700)
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o700)
+    archive = archive_of(folder, java, "")
+    assert write(archive) == "Java ended with code 1"
+    assert list(folder.iterdir()) == [archive.failed]
+    write_later(archive)
+    assert class_archive._begun == []
+
+
+def test_folder_that_cannot_be_written_gets_no_archive(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    write_later(Archive(blocked / "classes", Path("java"), "", KEY))
+    assert class_archive._begun == []
+
+
+def test_only_the_newest_archives_are_kept(written: Archive) -> None:
+    for number in range(6):
+        other = written.folder / f"{number}-1.jsa"
+        other.write_text("1")
+        os.utime(other, (1000 + number, 1000 + number))
+    file = usable(written)
+    assert file is not None
+    file.unlink()
+    assert write(written) == ""
+    names = sorted(f.name for f in written.folder.iterdir())
+    assert names == sorted([file.name, "3-1.jsa", "4-1.jsa", "5-1.jsa"])

@@ -166,7 +166,7 @@ def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
 
 def _partitions(bridge: Bridge, work: DeleteWork) -> int:
     partitions = work.preflight.partitions if work.preflight else 1
-    return max(partitions, int(bridge.spark.sparkContext.defaultParallelism))
+    return max(partitions, bridge.parallelism)
 
 
 READER_EQUALITY_DELETES = 200_000

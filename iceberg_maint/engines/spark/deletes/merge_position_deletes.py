@@ -106,7 +106,7 @@ def _deleted_positions(
             .where((F.col("data_number") <= F.col("delete_number")) & in_scope)
             .select("number", F.col("pos").alias("_pos"))
         )
-        partitions = int(bridge.spark.sparkContext.defaultParallelism)
+        partitions = bridge.parallelism
         deleted = positions.gather_numbered(applied, paths, partitions)
         if int(observation.get["rows"]) != sum(stated.values()):
             # An observation counts a retried stage twice. Count the rows before the batch is refused.

@@ -8,10 +8,12 @@ or the files cross in one JSON document.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.clientserver import JavaClient
@@ -36,6 +38,10 @@ DEAD_JVM_ERRORS = (*JVM_ERRORS, OSError, EOFError)
 
 class CancelledError(Py4JError):  # type: ignore[misc]
     """Work of a session in this process was cancelled with its jobs: handled as Spark's error of a cancelled job."""
+
+
+class WorkerFailedError(Py4JError):  # type: ignore[misc]
+    """A task failed in a worker process of this machine, by its cause: handled as Spark's error of a failed task."""
 
 
 _callback_lock = threading.Lock()
@@ -82,20 +88,33 @@ CheckWrites = Callable[[str, str, Mapping[str, str]], None]
 written to a location that is not approved."""
 
 
-class Bridge:
-    """Access to the JVM of one Spark session. Its only state is a cache of lookups, and how often the session's jobs were
-    cancelled. Any thread may use it."""
+@dataclass(frozen=True, slots=True)
+class PlainJvm:
+    """A JVM without a Spark context. `conf` are the settings of the session that `start` starts in it."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
-        assert spark._jvm is not None, "a classic session, not Spark Connect"
-        self.jvm: Any = Names(spark._jvm)
-        # PySpark looks these names up for every column or job that it makes. The JVM searches every imported
-        # package for them, which takes a millisecond each.
-        for name in ("PythonUtils", "functions", "py4j", "PythonRDD", "SimplePythonFunction"):
-            setattr(spark._jvm, name, getattr(self.jvm, name))
-        self.gateway: Any = spark.sparkContext._gateway
-        self.session: Any = spark._jsparkSession
+    gateway: Any
+    conf: Mapping[str, str]
+    start: Callable[[], SparkSession]
+
+
+class Bridge:
+    """Access to the JVM of one Spark session, which starts at its first use if the JVM has none. Its only state is a cache of
+    lookups, and how often the session's jobs were cancelled. Any thread may use it."""
+
+    def __init__(self, driver: SparkSession | PlainJvm) -> None:
+        self._plain = driver if isinstance(driver, PlainJvm) else None
+        self._spark: SparkSession | None = None
+        self._starting = threading.RLock()
+        self._thread = threading.local()
+        jvm = driver.gateway.jvm if isinstance(driver, PlainJvm) else driver._jvm
+        assert jvm is not None, "a classic session, not Spark Connect"
+        self.jvm: Any = Names(jvm)
+        self.gateway: Any
+        if isinstance(driver, PlainJvm):
+            self.gateway = driver.gateway
+        else:
+            self.gateway = driver.sparkContext._gateway
+            self.adopt(driver)
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self.take_calls: Callable[[str, int], None] = lambda _table, _calls: None
         self.check_writes: CheckWrites | None = None
@@ -103,10 +122,73 @@ class Bridge:
         self._classes: dict[str, Any] = {}
         self._singletons: dict[Callable[[Bridge], Any], Any] = {}
 
+    def adopt(self, spark: SparkSession) -> None:
+        """Takes the session that runs in this JVM now."""
+        # PySpark looks these names up for every column or job that it makes. The JVM searches every imported
+        # package for them, which takes a millisecond each.
+        for name in ("PythonUtils", "functions", "py4j", "PythonRDD", "SimplePythonFunction"):
+            setattr(spark._jvm, name, getattr(self.jvm, name))
+        self._spark = spark
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether the session has started."""
+        return self._spark is not None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session. Starts it if the JVM has none; raises what its start raises."""
+        with self._starting:
+            if self._spark is None:
+                assert self._plain is not None
+                self.adopt(self._plain.start())
+            spark = self._spark
+        assert spark is not None
+        if (waiting := getattr(self._thread, "waiting", None)) is not None:
+            self._thread.waiting = None
+            self._enter(spark, *waiting)
+        return spark
+
+    @property
+    def session(self) -> Any:
+        """The Java session."""
+        return self.spark._jsparkSession
+
+    def is_driver(self, driver: SparkSession | PlainJvm) -> bool:
+        """Whether this is the bridge to that JVM or session."""
+        if isinstance(driver, PlainJvm):
+            plain = self._plain
+            return plain is not None and (plain.gateway, plain.conf) == (driver.gateway, driver.conf)
+        if self._spark is None and self._plain and driver.sparkContext._gateway is self.gateway:
+            self.adopt(driver)
+        return self._spark is driver
+
+    @property
+    def spark_version(self) -> str:
+        """The version of Spark on the class path."""
+        if self._spark is not None:
+            return str(self._spark.version)
+        return str(self.jvm.org.apache.spark.SparkBuildInfo.spark_version())
+
     @property
     def is_spark_3(self) -> bool:
         """Whether this is Spark 3.5, which differs from Spark 4 in some calls."""
-        return str(self.spark.version).startswith("3.")
+        return self.spark_version.startswith("3.")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine, by processes of this one. Only a local master has a JVM without a context."""
+        return self._spark is None or str(self._spark.sparkContext.master).startswith("local")
+
+    @property
+    def parallelism(self) -> int:
+        """The tasks that run at the same time."""
+        if self._spark is not None:
+            return int(self._spark.sparkContext.defaultParallelism)
+        conf = self.conf()
+        cores = re.sub(r"\D*(\d+|\*)?.*", r"\1", conf["spark.master"]) or "1"
+        default = self.jvm.java.lang.Runtime.getRuntime().availableProcessors() if cores == "*" else cores
+        return int(conf.get("spark.default.parallelism", default))
 
     @property
     def scala_context(self) -> Any:
@@ -115,14 +197,34 @@ class Bridge:
 
     def conf(self) -> dict[str, str]:
         """All settings of the session. The Python interface of Spark 3.5 returns one at a time only."""
+        if self._spark is None and self._plain is not None:
+            return dict(self._plain.conf)
         entries = str(self.session.conf().getAll().mkString("\0")).split("\0")
         return {key: value for key, _, value in (entry.partition(" -> ") for entry in entries)}
 
     def activate(self) -> None:
         """Makes this session the active session of the calling thread. In a thread without an active session
-        Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes.
+        Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes. A session that starts
+        later is active in the threads that use it.
         """
-        self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
+        self._enter_when_started()
+
+    def enter_job(self, group: str, description: str) -> None:
+        """Activates the session in this thread, whose Spark jobs from now on are of this group, also if Spark starts later."""
+        self._enter_when_started(group, description)
+
+    def _enter_when_started(self, *job: str) -> None:
+        if self._spark is None:
+            if job or getattr(self._thread, "waiting", None) is None:
+                self._thread.waiting = job
+        else:
+            self._enter(self._spark, *job)
+
+    def _enter(self, spark: SparkSession, *job: str) -> None:
+        self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+        if job:
+            group, description = job
+            spark.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
 
     def abandon_calls(self) -> None:
         """Closes the connection of this thread. An interrupted call leaves its answer in the connection, and the next
@@ -156,7 +258,10 @@ class Bridge:
         """
         self.take_calls(identifier, 1)
         catalog_name, *names = identifier.split(".")
-        catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
+        if self._spark is None:
+            catalog = self.once(_PlainCatalogs).of(catalog_name)
+        else:
+            catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         return catalog.loadTable(self.iceberg.catalog.TableIdentifier.parse(".".join(names)))
 
     def all_rows(self) -> Any:
@@ -262,16 +367,52 @@ class Bridge:
         self.gateway._callback_server = None
 
 
+class _PlainCatalogs:
+    """The Iceberg catalogs of a JVM without a Spark context, built as Iceberg's `SparkCatalog` builds them."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge, self._conf = bridge, bridge.conf()
+        self._lock = threading.Lock()
+        self._catalogs: dict[str, Any] = {}
+        spark = bridge.jvm.org.apache.spark
+        spark_conf = spark.SparkConf(False)
+        for key, value in self._conf.items():
+            if key.startswith("spark.") and not key.startswith("spark.sql.catalog."):
+                spark_conf.set(key, value)
+        self._hadoop = spark.deploy.SparkHadoopUtil.get().newConfiguration(spark_conf)
+        for key, value in self._conf.items():
+            if not key.startswith("spark."):
+                self._hadoop.set(key, value)
+        context = bridge.iceberg.EnvironmentContext
+        context.put("engine-name", "spark")
+        context.put("engine-version", bridge.spark_version)
+        context.put("app-name", self._conf["spark.app.name"])
+
+    def of(self, name: str) -> Any:
+        """The catalog of this name."""
+        with self._lock:
+            if name not in self._catalogs:
+                prefix = f"spark.sql.catalog.{name}."
+                jvm = self._bridge.jvm
+                properties = jvm.java.util.TreeMap(jvm.java.lang.String.CASE_INSENSITIVE_ORDER)
+                for key, value in self._conf.items():
+                    if key.startswith(prefix):
+                        properties.put(key.removeprefix(prefix), value)
+                build = self._bridge.iceberg.CatalogUtil.buildIcebergCatalog
+                self._catalogs[name] = build(name, properties, self._hadoop)
+            return self._catalogs[name]
+
+
 _shared: list[Bridge] = []
 """The bridge that `bridge_of` returned last."""
 
 
-def bridge_of(spark: SparkSession) -> Bridge:
-    """Returns the bridge of a session, the same one for all engines of the process: what it has looked up and built in
-    the JVM serves the next table of a run, too."""
+def bridge_of(driver: SparkSession | PlainJvm) -> Bridge:
+    """Returns the bridge of a session or JVM, the same one for all engines of the process: what it has looked up and built
+    in the JVM serves the next table of a run, too."""
     with _callback_lock:
-        if not (_shared and _shared[0].spark is spark):
-            _shared[:] = [Bridge(spark)]
+        if not (_shared and _shared[0].is_driver(driver)):
+            _shared[:] = [Bridge(driver)]
         return _shared[0]
 
 
@@ -301,7 +442,9 @@ def java_exception(error: BaseException) -> Any | None:
 
 def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
     """(class name, message) of the Java exception and its causes, outermost first; () if the
-    exception did not come from Java."""
+    exception came neither from Java nor from a worker process."""
+    if isinstance(error, WorkerFailedError) and error.__cause__ is not None:
+        return python_causes(error.__cause__)
     chain: list[tuple[str, str]] = []
     throwable = java_exception(error)
     if isinstance(throwable, Py4JJavaError):

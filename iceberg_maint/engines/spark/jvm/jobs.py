@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -51,8 +52,7 @@ class Jobs:
             if stopped.is_set():
                 return None
             # Each Python thread has its own thread in the JVM. Its session and job group are set here.
-            bridge.activate()
-            bridge.spark.sparkContext.setJobGroup(job_group, item[0], interruptOnCancel=True)
+            bridge.enter_job(job_group, item[0])
             try:
                 result = work(item[1])
                 self._ended += 1
@@ -95,6 +95,8 @@ class Jobs:
         groups = tuple(self._running)
         if not groups:
             return at_step
+        if not bridge.has_spark:
+            return replace(at_step, groups_done=self._ended, groups=self._items)
         figures = [0, 0, 0, 0]
         steps = set()
         for job in _jobs_of(bridge, groups):
@@ -133,6 +135,8 @@ class Jobs:
         if not groups:
             return
         bridge.cancellations += 1
+        if not bridge.has_spark:
+            return
 
         def stop() -> None:
             for group in groups:

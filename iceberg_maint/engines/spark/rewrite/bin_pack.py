@@ -56,7 +56,7 @@ def with_row_groups(bridge: Bridge, table: Any, input_bytes: int) -> Any:
     """
     is_plaintext = "PlaintextEncryptionManager" in str(table.encryption().getClass().getSimpleName())
     table_bytes = int(table.properties().getOrDefault(ROW_GROUP_PROPERTY, str(_DEFAULT_BYTES)))
-    parallelism = int(bridge.spark.sparkContext.defaultParallelism)
+    parallelism = bridge.parallelism
     size_bytes = row_group_bytes(input_bytes, parallelism, table_bytes)
     if not is_plaintext or size_bytes >= table_bytes or input_bytes <= LEAST_BYTES:
         return table

@@ -32,7 +32,7 @@ def read_serialized(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> 
         return []
     functions = bridge.once(_ReadingFunctions)
     positions = functions.positions(table.io())
-    threads = min(8, int(bridge.spark.sparkContext.defaultParallelism))
+    threads = min(8, bridge.parallelism)
     size = max(1, min(_FILES_OF_A_CALL, -(-len(delete_files) // threads)))
 
     def read(start: int) -> list[tuple[str, bytes]]:

@@ -249,7 +249,7 @@ def read_each(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> list[t
 
 
 def _threads(bridge: Bridge) -> int:
-    return min(8, int(bridge.spark.sparkContext.defaultParallelism))
+    return min(8, bridge.parallelism)
 
 
 # the blob `deletion-vector-v1` (Puffin spec)

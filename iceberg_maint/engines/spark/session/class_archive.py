@@ -1,68 +1,116 @@
-"""The archive of Java's classes that the driver's JVM maps at its start: its options, who may write it, its age.
+"""The archive of Java's classes that the driver's JVM maps at its start: to load and verify them is half of what the start costs.
 
-Java checks no digest of an archive. A person who can write one can run code in the driver.
+The first start leaves a process behind that writes the archive, at the lowest priority, to the folder of this user. Its name
+is made of what it depends on: Java and the jars. Java checks no digest of an archive, and a person who can write one can run
+code in the driver. So one that others can write is not used, and only a whole one gets its name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import shell_argument
-from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.errors import RefusedError
 
-SETTING = "spark.class_archive"
-COMMAND = "iceberg-maint archive-classes"
-_DEFAULT_OPTIONS, _EXTRA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
-_OPTIONS_OF_ARCHIVES = ("-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=")
-# Java starts without an archive that it cannot use, and need not say so.
-_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-
-
-def reading(archive: Path) -> str:
-    """Java's options to start with this archive."""
-    return f"-XX:SharedArchiveFile={archive} {_QUIET}"
-
-
-def is_read(conf: Mapping[str, str]) -> bool:
-    """Whether the driver's JVM starts with an archive."""
-    return _OPTIONS_OF_ARCHIVES[0] in conf.get(_DEFAULT_OPTIONS, "")
+CLASSES = Path(__file__).with_name("classes.txt.gz")
+"""The names of the classes that maintenance loads: `python -m iceberg_maint_tests.support.jvm` writes them."""
+OPTIONS_OF_USERS = (
+    "-XX:DumpLoadedClassList=",
+    "-XX:SharedArchiveFile=",
+    "-XX:ArchiveClassesAtExit=",
+    "-Xshare:",
+)
+QUIET = ("-Xlog:cds*=off", "-Xlog:class+path=off")
+_WRITER = "iceberg_maint.engines.spark.session.write_class_archive"
 
 
-def writing(archive: Path, log: Path) -> str:
-    """Java's options to write this archive when the JVM exits, and its errors about that to `log`."""
-    quiet = "-Xlog:cds*=off -Xlog:class+path=off"
-    return f"-XX:ArchiveClassesAtExit={archive} {quiet} -Xlog:cds*=error:file={log}:none"
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archive of a Java (an executable) and its class path in a folder, which need not exist. Its file has its key and its
+    size in its name: Java would crash of a part of it."""
 
+    folder: Path
+    java: Path
+    class_path: str
+    key: str
 
-def with_java_options(conf: Mapping[str, str], options: str) -> dict[str, str]:
-    """The settings with more options for the driver's JVM, after those of the user.
+    @property
+    def failed(self) -> Path:
+        """A file that is there after Java could not write the archive: only `write` tries again."""
+        return self.folder / f"{self.key}.failed"
 
-    Raises ConfigurationError ICM-100 if the user's options name an archive themselves: Java takes one only.
-    """
-    for key in (_DEFAULT_OPTIONS, _EXTRA_OPTIONS):
-        for option in _OPTIONS_OF_ARCHIVES:
-            if option in conf.get(key, ""):
-                raise ConfigurationError(
-                    "ICM-100",
-                    f"spark.conf.{key} has {option}…, which names an archive of classes. Only {SETTING} may name it.",
-                    f"remove the option from spark.conf.{key}.",
-                )
-    return {**conf, _DEFAULT_OPTIONS: f"{conf.get(_DEFAULT_OPTIONS, '')} {options}".strip()}
-
-
-def usable_archive(archive: Path | None) -> Path | None:
-    """The archive if this user can read it, else None: Spark starts without it.
-
-    Raises RefusedError ICM-105 if another user than this one and root can write it.
-    """
-    if archive is None or not (os.access(archive, os.R_OK) and archive.is_file()):
+    def file(self) -> Path | None:
+        """The whole file, None if there is none. Raises RefusedError ICM-105 if another user than this one and root can
+        write it."""
+        for file in self.folder.glob(f"{self.key}-*.jsa"):
+            with suppress(OSError):
+                if file.name == file_name(self.key, file.stat().st_size) and os.access(file, os.R_OK):
+                    check_writers(file)
+                    return file
         return None
-    check_writers(archive)
-    return archive
+
+
+def file_name(key: str, size_bytes: int) -> str:
+    """The name of the file of an archive."""
+    return f"{key}-{size_bytes}.jsa"
+
+
+def archive_of(folder: Path, java: Path, class_path: str) -> Archive:
+    """The archive of this Java and these jars."""
+    modules = java.resolve().parent.parent / "lib" / "modules"
+    release = java.parent.parent / "release"  # that of a shim names the version of its Java
+    parts = [java, release, modules, CLASSES, *map(Path, filter(None, class_path.split(os.pathsep)))]
+    states = [(str(part), *_state(part)) for part in parts]
+    return Archive(folder, java, class_path, hashlib.sha256(repr(states).encode()).hexdigest()[:24])
+
+
+def _state(part: Path) -> tuple[int, int]:
+    try:
+        found = part.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def reading(archive: Path) -> list[str]:
+    """Java's options to start with an archive. Java starts without one that it cannot use, and verifies its checksums."""
+    return [f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", *QUIET]
+
+
+def usable(archive: Archive) -> Path | None:
+    """The file of the archive, None if there is none or others can write it: the JVM starts without."""
+    with suppress(RefusedError):
+        return archive.file()
+    return None
+
+
+def write_later(archive: Archive) -> None:
+    """Starts a process that writes the archive after this one has gone on. Does nothing if the folder cannot be written."""
+    with suppress(OSError):
+        archive.folder.mkdir(0o700, parents=True, exist_ok=True)
+        if archive.failed.exists() or not os.access(archive.folder, os.W_OK):
+            return
+        arguments = [str(archive.folder), str(archive.java), archive.class_path]
+        _begun.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", _WRITER, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+
+
+_begun: list[subprocess.Popen[bytes]] = []
+"""What this process has begun: Python would warn of one that it forgets."""
 
 
 def check_writers(archive: Path, *, is_replaced: bool = False) -> None:
@@ -84,25 +132,12 @@ def check_writers(archive: Path, *, is_replaced: bool = False) -> None:
         if is_writable and not is_sticky:
             # Other users need such a folder as it is: /tmp.
             is_shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            fix = "name a file in a folder of its own" if is_shared else f"run chmod go-w {argument}"
+            fix = (
+                "set ICEBERG_MAINT_CACHE to a folder of this user"
+                if is_shared
+                else f"run chmod go-w {argument}"
+            )
             raise _refused(archive, f"group or others can write {place}", fix)
-
-
-def newer_parts(archive: Path, parts: Iterable[Path]) -> Iterator[Path]:
-    """The parts of Java's and Spark's installation that are newer than the archive. Java compares their times with those
-    in the archive, and ignores it if one differs."""
-    made = archive.stat().st_mtime
-    return (part for part in parts if part.is_file() and part.stat().st_mtime > made)
-
-
-def is_damaged(archive: Path, java: Path) -> bool:
-    """Whether the checksums in an archive are not those of its bytes, by Java's own check. Of a truncated one Java crashes."""
-    check = (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=info")
-    quiet = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")
-    ended = subprocess.run(
-        [java / "bin" / "java", *check, *quiet, "-version"], capture_output=True, check=False
-    )
-    return ended.returncode != 0 or b"Checksum verification failed" in ended.stdout
 
 
 def _places(archive: Path) -> list[Path]:
@@ -122,7 +157,7 @@ def _places(archive: Path) -> list[Path]:
 def _refused(archive: Path, what: str, fix: str) -> RefusedError:
     return RefusedError(
         "ICM-105",
-        f"{SETTING}: {what}. Only this user and root may write {archive} and the folders above it: a person who can "
-        "write them can run code in the driver.",
+        f"The archive of Java's classes is not used: {what}. Only this user and root may write {archive} and the folders above "
+        "it: a person who can write them can run code in the driver.",
         f"{fix}.",
     )

@@ -108,6 +108,9 @@ _OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure", "SparkContext was s
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
     """The memory of the live executors, or of the driver if it runs the tasks itself."""
+    if not bridge.has_spark:
+        fraction = float(bridge.conf().get("spark.memory.fraction", 0.6))
+        return memory_of_heap(driver_memory_bytes(bridge, 0), fraction, bridge.parallelism)
     store = bridge.scala_context.statusStore()
     sequence = store.executorList(True)
     executors = [sequence.apply(i) for i in range(sequence.size())]
@@ -123,8 +126,7 @@ def executor_memory(bridge: Bridge) -> ExecutorMemory:
 def driver_memory_bytes(bridge: Bridge, tasks_bytes: int) -> int:
     """The driver's heap. If the driver runs the tasks itself, `tasks_bytes` are subtracted."""
     heap_bytes = int(bridge.jvm.java.lang.Runtime.getRuntime().maxMemory())
-    runs_tasks = str(bridge.spark.sparkContext.master).startswith("local")
-    return heap_bytes - (tasks_bytes if runs_tasks else 0)
+    return heap_bytes - (tasks_bytes if bridge.is_local else 0)
 
 
 @contextmanager

@@ -9,9 +9,12 @@ from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
+WORKER_PARENT = b"iceberg_maint.engines.spark.rewrite.columnar.worker_process"
+"""An argument of the parent of the workers of this process."""
+
 
 class Used(NamedTuple):
-    """CPU seconds of the driver's Python, of the JVM, and of Spark's Python workers."""
+    """CPU seconds of the driver's Python, of the JVM, and of Python workers, of this process and of Spark."""
 
     driver: float
     jvm: float
@@ -27,6 +30,7 @@ def used() -> Used:
         jvm += own
         # Waited for by the JVM: daemons that ended. A daemon has waited for its workers.
         workers += waited + sum(map(_tree, _daemons(pid)))
+    workers += sum(map(_tree, child_pids(WORKER_PARENT)))
     return Used(process_time(), jvm, workers)
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from subprocess import TimeoutExpired
-from threading import Event
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iceberg_maint.core.outcomes.failures import file_system_fix
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, bridge_of, one_line
-from iceberg_maint.engines.spark.session.class_archive import COMMAND, SETTING, is_read
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, PlainJvm, bridge_of, one_line
+from iceberg_maint.engines.spark.session.driver_jvm import launch, not_started, starts_here
 from iceberg_maint.engines.spark.session.executors import check_executors, is_local, no_executor
-from iceberg_maint.engines.spark.session.process_tree import child_pids
-from iceberg_maint.engines.spark.session.session_checks import check_classic, check_master_answers
+from iceberg_maint.engines.spark.session.session_checks import check_classic
 from iceberg_maint.engines.spark.session.settings import (
     CATALOG_CLASS,
     SparkSettings,
-    arguments_of,
+    is_plain,
     spark_conf,
 )
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -33,11 +29,6 @@ SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12"
 """Spark version → its Scala and Iceberg versions. Tests run on the first."""
 
 SUPPORTED_JAVA = range(17, 24)
-EXIT_SECONDS = 300.0
-"""Time for the exit of a JVM. To write an archive of its classes takes a few seconds of it."""
-START_SECONDS = 300.0
-"""Time for the first answer of a JVM. Without load that takes a second."""
-_JVM_ARGUMENT = b"pyspark-shell"
 _STOPPED = "stopped SparkContext"
 """Part of Spark's message after its masters have not answered for a minute."""
 
@@ -68,8 +59,7 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
     """
     from pyspark.sql import SparkSession
 
-    conf = spark_conf(settings)
-    launch(conf, secrets)
+    conf = launch(spark_conf(settings), secrets, settings.class_folder)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -84,120 +74,38 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
             ) from why
         # Before an application registers, a standalone cluster refuses nothing: the fault is on this side.
         if is_local(settings.master) or (settings.master.startswith("spark://") and _STOPPED not in text):
-            raise _not_started(text, "correct the setting of spark.conf that the message names.") from why
+            raise not_started(text, "correct the setting of spark.conf that the message names.") from why
         raise no_executor(settings.master, text) from why
     check_session(spark)
-    if is_local(settings.master):
-        # The daemon of LOCAL_DEFAULTS needs this package. PySpark's default is the `python3` of the path.
-        spark.sparkContext.pythonExec = sys.executable
     return spark
 
 
-def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Starts the JVM of this process, unless it runs. Its arguments contain only public settings. Raises
-    IcebergMaintError ICM-132 for a standalone cluster whose master does not answer, ICM-175 for a JVM that ends or does
-    not answer in time, ICM-176 if this machine gives no file or process.
-
-    PySpark would write all settings to the arguments. A session that is built later sends the other settings over
-    a socket.
-    """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkRuntimeError
-
-    check_master_answers(conf["spark.master"])
-    # Without defaults, because they would come from a JVM, which does not run yet.
-    arguments = SparkConf(loadDefaults=False)
-    for key, value in arguments_of(conf, secrets).items():
-        arguments.set(key, value)
-    try:
-        with _bounded_start() as is_late:
-            SparkContext._ensure_initialized(conf=arguments)
-    except OSError as why:
-        fix = file_system_fix(str(why)) or "correct what the message names"
-        raise IcebergMaintError("ICM-176", f"Spark does not start: {why}.", f"{fix}.") from why
-    except PySparkRuntimeError as why:
-        if is_late.is_set():
-            raise _not_started(
-                f"its JVM did not answer within {START_SECONDS:.0f} seconds, and was ended",
-                "read what Java wrote on stderr; check the load of this machine and the space of its scratch folders.",
-            ) from why
-        # Java 17 maps a truncated archive and crashes.
-        archive = f" If the file of {SETTING} is damaged, run {COMMAND}." if is_read(conf) else ""
-        raise _not_started(
-            "its JVM ended before it answered",
-            f"read what Java wrote on stderr; check spark.driver.memory and the other settings of spark.conf.{archive}",
-        ) from why
-
-
-@contextmanager
-def _bounded_start() -> Iterator[Event]:
-    """Kills the JVM that starts in the block after `START_SECONDS`, and at any error: PySpark waits without end for the answer
-    of a JVM that lives, and a JVM that could not write its answer would outlive this process. Sets the event if it was late."""
-    before, is_late = frozenset(child_pids(_JVM_ARGUMENT)), Event()
-
-    def kill() -> None:
-        for pid in frozenset(child_pids(_JVM_ARGUMENT)) - before:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def end() -> None:
-        is_late.set()
-        kill()
-
-    timer = threading.Timer(START_SECONDS, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield is_late
-    except BaseException:
-        kill()
-        raise
-    finally:
-        timer.cancel()
-
-
-def kill_jvm() -> None:
-    """Kills the JVM of this process, if there is one."""
+def start_driver(
+    settings: SparkSettings, secrets: Collection[str], *, is_needed: bool = False
+) -> SparkSession | PlainJvm:
+    """The JVM of this process without a Spark context, checked; its session if it has one, if Spark `is_needed` at once, or
+    if only Spark reads the settings of a catalog. Raises what `build_session` raises."""
     from pyspark import SparkContext
 
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        process.kill()
+    conf = spark_conf(settings)
+    if is_needed or not starts_here(conf) or not all(map(is_plain, settings.catalogs.items())):
+        return build_session(settings, secrets)
+    if SparkContext._active_spark_context is not None:
+        return build_session(settings, secrets)
+    conf = launch(conf, secrets, settings.class_folder, is_short=True)
+    plain = PlainJvm(SparkContext._gateway, conf, partial(build_session, settings, secrets))
+    check_session(plain)
+    return plain
 
 
-def exit_jvm() -> int | None:
-    """Stops the Spark of this process, lets its JVM exit with all that it does at its exit, and waits for its end. Kills
-    the JVM after `EXIT_SECONDS`. Returns its exit code, a negative one if a signal killed it, None if there is no JVM."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return None
-    with suppress(*JVM_ERRORS, OSError):
-        if SparkContext._active_spark_context is not None:
-            SparkContext._active_spark_context.stop()
-        # It ends without an answer.
-        gateway.jvm.java.lang.System.exit(0)
-    try:
-        gateway.proc.wait(EXIT_SECONDS)
-    except TimeoutExpired:
-        kill_jvm()
-    code: int = gateway.proc.wait()
-    return code
-
-
-def _not_started(why: str, fix: str) -> IcebergMaintError:
-    return IcebergMaintError("ICM-175", f"Spark does not start: {why}.", fix)
-
-
-def versions(spark: SparkSession) -> dict[str, str]:
+def versions(driver: SparkSession | PlainJvm) -> dict[str, str]:
     """The versions that run, read from the JVM once."""
-    return bridge_of(spark).once(_versions)
+    return bridge_of(driver).once(_versions)
 
 
 def _versions(bridge: Bridge) -> dict[str, str]:
     return {
-        "spark": bridge.spark.version,
+        "spark": bridge.spark_version,
         "iceberg": str(bridge.iceberg.IcebergBuild.version()),
         "iceberg_commit": str(bridge.iceberg.IcebergBuild.gitCommitShortId()),
         "scala": str(bridge.jvm.scala.util.Properties.versionNumberString()),
@@ -205,21 +113,22 @@ def _versions(bridge: Bridge) -> dict[str, str]:
     }
 
 
-def check_session(spark: SparkSession) -> None:
-    """Refuses a session on which the engine is not safe. It also checks sessions that other code built.
+def check_session(spark: SparkSession | PlainJvm) -> None:
+    """Refuses a session, or a JVM without one, on which the engine is not safe. It also checks sessions that other code built.
 
     Raises RefusedError ICM-103 for a version outside the tested pairs, and ICM-105 for a setting
     with which Spark could write rows twice, read cached metadata, or skip checks. Raises IcebergMaintError ICM-132
     for a cluster that runs no executor. Raises RefusedError ICM-164 for a session of Spark Connect.
     """
     check_classic(spark)
-    check_versions(versions(spark))
     bridge = bridge_of(spark)
+    check_versions(versions(spark))
     # Others may change the session's settings at any time, the context's only before it starts.
-    conf = bridge.once(_context_conf) | bridge.conf()
+    conf = (bridge.once(_context_conf) if bridge.has_spark else {}) | bridge.conf()
     testing = bridge.jvm.org.apache.spark.util.Utils.isTesting()
     check_conf(conf, testing=bool(testing))
-    check_executors(spark)
+    if not isinstance(spark, PlainJvm):
+        check_executors(spark)
 
 
 def _context_conf(bridge: Bridge) -> dict[str, str]:

@@ -12,7 +12,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from iceberg_maint.engines.spark.session.class_archive import reading, with_java_options
 from iceberg_maint.engines.spark.session.session_checks import check_driver, check_launch
 from iceberg_maint.errors import ConfigurationError, RefusedError
 
@@ -77,12 +76,6 @@ LOOPBACK: Mapping[str, str] = {
 }
 """Addresses of a local master. The executors of a cluster must reach the driver."""
 
-LOCAL_DEFAULTS: Mapping[str, str] = {
-    **LOOPBACK,
-    "spark.python.daemon.module": "iceberg_maint.engines.spark.rewrite.columnar.daemon",
-}
-"""Defaults of a local master, whose Python workers run this process's interpreter."""
-
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
 
 
@@ -92,8 +85,8 @@ class SparkSettings:
 
     `jars` are paths of local files, the locked jars first. `catalogs` are the complete settings of each catalog, as
     `catalog_conf` returns them. `conf` are additional settings of the user. `local_dir` is the folder for scratch files
-    of a local master: on the machines of a cluster it need not exist. `class_archive` is a file that `usable_archive`
-    has returned.
+    of a local master: on the machines of a cluster it need not exist. `class_folder` is that of the archives
+    of Java's classes; without it, none is used.
     """
 
     master: str
@@ -101,7 +94,7 @@ class SparkSettings:
     catalogs: Mapping[str, Mapping[str, str]]
     conf: Mapping[str, str] = field(default_factory=dict)
     local_dir: str | None = None
-    class_archive: Path | None = None
+    class_folder: Path | None = None
 
 
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
@@ -109,8 +102,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 
     Raises RefusedError ICM-105 if a setting of the user contradicts a pinned one, ICM-127 if a
     Spark with a local master would listen to other machines, ICM-164 for Spark Connect and deploy mode `cluster`.
-    Raises ConfigurationError ICM-100 for a master or a size of memory with which Spark does not start, and for a second
-    archive of classes.
+    Raises ConfigurationError ICM-100 for a master or a size of memory with which Spark does not start.
     """
     check_driver(settings.master, settings.conf)
     check_launch(settings.master, settings.conf)
@@ -134,15 +126,13 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             )
     conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
     if settings.master.startswith("local"):
-        conf = {**LOCAL_DEFAULTS, **conf}
+        conf = {**LOOPBACK, **conf}
         for key in LOOPBACK:
             _check_loopback(key, conf[key])
         if settings.local_dir is not None:
             conf["spark.local.dir"] = settings.local_dir
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
-    if settings.class_archive is not None:
-        conf = with_java_options(conf, reading(settings.class_archive))
     for catalog in settings.catalogs.values():
         conf.update(catalog)
     return conf
@@ -227,6 +217,14 @@ def catalog_conf(
         options["uri"] = uri
     prefix = f"spark.sql.catalog.{name}"
     return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in options.items()}}
+
+
+def is_plain(catalog: tuple[str, Mapping[str, str]]) -> bool:
+    """Whether Iceberg builds a catalog (its name and settings) from its properties as Spark's catalog does, which also reads
+    settings of Hadoop among them."""
+    name, conf = catalog
+    prefix = f"spark.sql.catalog.{name}"
+    return conf.get(prefix) == CATALOG_CLASS and not any(k.startswith(f"{prefix}.hadoop.") for k in conf)
 
 
 def _jdbc(name: str, uri: str | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Runs the tasks of a batch: by the Python workers of a session, or in the driver's process if the batch is small.
+"""Runs the tasks of a batch: in the driver's process if the batch is small, else in processes of this machine, or by the
+executors of a cluster.
 
-A Spark job costs about a tenth of a second of CPU: stages, serialized functions, Python workers. The tasks of a batch of
-tiny files cost a fifth of that.
+A worker process costs a few hundredths of a second of CPU, a Spark job a tenth, beside the start of Spark.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 from zipimport import zipimporter
 
 import iceberg_maint
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, CancelledError, one_line
+from iceberg_maint.engines.spark.jvm.bridge import (
+    JVM_ERRORS,
+    Bridge,
+    CancelledError,
+    WorkerFailedError,
+    one_line,
+)
+from iceberg_maint.engines.spark.rewrite.columnar.worker_process import ENVIRONMENT, NEW_OBJECTS, run_calls
 
 MOST_BYTES = 1024 * 1024
 """Input bytes of a batch whose tasks run here."""
@@ -76,18 +83,6 @@ SPARK_TASK_BYTES = 32 * 1024 * 1024
 LEAST_SPARK_TASK_BYTES = 1024 * 1024
 """A Spark task costs about as much CPU as the rewrite of a megabyte: no core gets a smaller one."""
 
-WORKER_ENVIRONMENT = {
-    "MIMALLOC_PURGE_DELAY": "60000",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
-    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
-}
-"""The workers keep freed memory, also for the next Spark task. By default it is returned and faulted in again, which
-costs a fifth of the CPU of a task of tiny files. Spark ends a worker that is idle for a minute."""
-
-_NEW_OBJECTS = 20_000
-"""New objects after which Python looks for garbage during a task. After 700, which is the default, it looks 30 times as
-often at the metadata that the task holds: 4 % of its CPU. The rows are no such objects."""
-
 WORKER_PYTHON = "spark.pyspark.python"
 
 MEMORY_SETTING = "spark.executor.pyspark.memory"
@@ -135,8 +130,8 @@ def run_tasks(
     in_driver: InDriver | None = None,
 ) -> list[str]:
     """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
-    properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
-    worker takes them as a third argument. With few values `in_driver`, on a local master and a local file system, the tasks
+    properties of a FileIO with its credentials, is broadcast on a cluster: it is in no task, whose text may be logged. With it
+    the worker takes them as `io`. With few values `in_driver`, on a local master and a local file system, the tasks
     run in this process, unless `spark.executor.pyspark.memory` declares the memory of the workers. A process does not end
     while Arrow's S3 client waits for an answer. That run is the first attempt of each task.
 
@@ -144,28 +139,53 @@ def run_tasks(
     """
     if not tasks:
         return []
-    context = bridge.spark.sparkContext
     attempts = 0
     if (
         in_driver is not None
         and not io
         and is_small(sum(sizes), in_driver.values)
-        and str(context.master).startswith("local")
+        and bridge.is_local
         and not _declared(bridge)[0]
     ):
         if (found := run_in_driver(bridge, in_driver.worker or worker, tasks)) is not None:
             return found
         attempts = 1
-    members = bins(sizes, int(context.defaultParallelism))
+    if bridge.is_local:
+        return _run_here(bridge, partial(worker, **({"io": dict(io)} if io else {})), tasks, sizes, attempts)
+    context = bridge.spark.sparkContext
+    members = bins(sizes, bridge.parallelism)
     parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
     shared = context.broadcast(dict(io)) if io else None
     try:
         run = worker if shared is None else WithFileIO(worker, shared)
-        results = dict(_rdd(bridge, parts, Runner(run, attempts)).collect())
+        results = dict(_rdd(bridge, parts, Runner(run)).collect())
     finally:
         if shared is not None:
             shared.destroy()
     return [results[index] for index in range(len(tasks))]
+
+
+def _run_here(
+    bridge: Bridge, worker: Callable[..., str], tasks: Sequence[str], sizes: Sequence[int], attempt: int
+) -> list[str]:
+    """Runs the tasks in processes of this machine, the largest first."""
+    before = bridge.cancellations
+
+    def check() -> None:
+        if bridge.cancellations != before:
+            raise CancelledError("the tasks of the batch were cancelled")
+
+    order = sorted(range(len(tasks)), key=lambda index: -sizes[index])
+    workers = min(bridge.parallelism, max(1, -(-sum(sizes) // LEAST_SPARK_TASK_BYTES)))
+    declared, cores = _declared(bridge)
+    try:
+        results = run_calls(worker, [(tasks[i], attempt) for i in order], workers, declared // cores, check)
+    except CancelledError:
+        raise
+    except Exception as why:
+        raise WorkerFailedError(f"{type(why).__name__}: {why}") from why
+    by_index = dict(zip(order, results, strict=True))
+    return [by_index[index] for index in range(len(tasks))]
 
 
 class WithFileIO:
@@ -179,18 +199,18 @@ class WithFileIO:
 
 
 class Runner:
-    """The function of a Spark task. The files of `attempts_before`, which Spark does not count, may exist."""
+    """The function of a Spark task."""
 
-    def __init__(self, worker: Worker, attempts_before: int = 0) -> None:
-        self._worker, self._attempts_before = worker, attempts_before
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
 
     def __call__(self, parts: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        attempt = self._attempts_before + (0 if context is None else context.attemptNumber())
+        attempt = 0 if context is None else context.attemptNumber()
         before = gc.get_threshold()
-        gc.set_threshold(_NEW_OBJECTS, *before[1:])
+        gc.set_threshold(NEW_OBJECTS, *before[1:])
         try:
             for part in parts:
                 for index, task in part:
@@ -223,28 +243,24 @@ _frozen: dict[str, int] = {}
 """The number of imported modules when they were frozen."""
 
 
-def worker_python(master: str, configured: str | None, default: str) -> str:
-    """The interpreter of the Python workers. A cluster's `configured` path may be relative to an executor's folder,
-    into which `spark.archives` are unpacked."""
-    return sys.executable if master.startswith("local") else configured or default
+def worker_python(configured: str | None, default: str) -> str:
+    """The interpreter of a cluster's workers. The path that is `configured` may be relative to an executor's folder, into
+    which `spark.archives` are unpacked."""
+    return configured or default
 
 
 _worker_lock = threading.Lock()
 
 
 def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner) -> Any:
-    """The job's RDD. Its workers have WORKER_ENVIRONMENT. On a local master they run this process's interpreter, on a
-    cluster that of `spark.pyspark.python`, which PySpark itself reads only in `spark-submit`. By default they run the
-    `python3` of the path, which may not have this program."""
+    """The job's RDD. Its workers have ENVIRONMENT and run the interpreter of `spark.pyspark.python`, which PySpark itself reads
+    only in `spark-submit`. By default they run the `python3` of the path, which may not have this program."""
     context = bridge.spark.sparkContext
     with _worker_lock:
         before, environment = context.pythonExec, context.environment
         try:
-            context.environment = {**WORKER_ENVIRONMENT, **environment}
-            master = str(context.master)
-            # `getConf` copies each setting by a call.
-            configured = None if master.startswith("local") else context.getConf().get(WORKER_PYTHON)
-            context.pythonExec = worker_python(master, configured, before)
+            context.environment = {**ENVIRONMENT, **environment}
+            context.pythonExec = worker_python(context.getConf().get(WORKER_PYTHON), before)
             rdd = context.parallelize(parts, len(parts)).mapPartitions(runner)
             rdd.id()  # PySpark reads both when it makes the Java object.
         finally:
@@ -274,11 +290,10 @@ def declared_memory(bridge: Bridge) -> str:
 
 def _declared(bridge: Bridge) -> tuple[int, int]:
     """The bytes of `spark.executor.pyspark.memory`, 0 without it, and the cores that share them."""
-    context = bridge.spark.sparkContext
-    conf = bridge.scala_context.conf()
-    declared = int(conf.getSizeAsBytes(MEMORY_SETTING, "0"))
-    local = str(context.master).startswith("local")
-    cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
+    conf = bridge.conf()
+    size = bridge.jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
+    declared = int(size(conf[MEMORY_SETTING])) if MEMORY_SETTING in conf else 0
+    cores = bridge.parallelism if bridge.is_local else int(conf.get("spark.executor.cores", 1))
     return declared, cores
 
 
@@ -299,11 +314,10 @@ class Workers:
             return self._problem
 
     def _check(self) -> str:
-        context = self._bridge.spark.sparkContext
-        if str(context.master).startswith("local"):
+        if self._bridge.is_local:
             return ""
         try:
-            context.addPyFile(str(_shipped_package()))
+            self._bridge.spark.sparkContext.addPyFile(str(_shipped_package()))
             [answer] = run_tasks(self._bridge, _import_engine, [""], [0])
         except JVM_ERRORS as why:
             return f"the executors run no Python worker: {one_line(why)}"

@@ -68,7 +68,7 @@ def find_deleted_positions(
         raise NotColumnarError(problem)
     limit = task_memory_bytes(bridge)
     if policy.equality_deletes.memory is not None:
-        slots = int(bridge.spark.sparkContext.defaultParallelism)
+        slots = bridge.parallelism
         limit = min(limit, policy.equality_deletes.memory // max(1, slots))
     tasks = list(_Tasks(bridge, table, batch, metadata, limit).tasks(planned))
     paths = [f.path for t in tasks for f in t.inputs]

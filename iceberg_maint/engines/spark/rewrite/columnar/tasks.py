@@ -67,7 +67,7 @@ class TaskMaker:
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = metrics_modes(bridge, table, self._properties)
         self._memory_bytes = task_memory_bytes(bridge)
-        self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
+        self._parallelism = bridge.parallelism
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
         self._deletes = AppliedDeletes(deletes.files)
         self._deleted_positions = deletes.deleted_positions

@@ -1,0 +1,110 @@
+"""Workers of this machine: what they return and raise, and that none is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.engines.spark.rewrite.columnar.worker_process import WorkerLostError, run_calls
+
+MEMORY = 1 << 30
+
+
+def nothing() -> None:
+    """No check."""
+
+
+def named(name: str, number: int) -> str:
+    return f"{os.getpid()} {name}{number}"
+
+
+def is_gone(pid: str) -> bool:
+    """Whether the process ends within half a minute."""
+    before = time.monotonic()
+    while (Path("/proc") / pid).exists() and time.monotonic() - before < 30:
+        time.sleep(0.01)
+    return not (Path("/proc") / pid).exists()
+
+
+def test_results_have_the_order_of_the_calls_and_each_job_has_new_workers() -> None:
+    jobs = [run_calls(named, [("a", 1), ("b", 2), ("c", 3)], 2, 0, nothing) for _ in range(2)]
+    assert [[text.split()[1] for text in found] for found in jobs] == [["a1", "b2", "c3"]] * 2
+    pids = [{text.split()[0] for text in found} for found in jobs]
+    assert ([len(p) for p in pids], pids[0] & pids[1]) == ([2, 2], set())
+    assert all(map(is_gone, pids[0] | pids[1]))
+
+
+def test_no_calls_start_no_worker() -> None:
+    assert run_calls(named, [], 2, 0, nothing) == []
+
+
+def test_error_of_a_call_is_raised_and_the_other_worker_ends(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    def call(fails: bool) -> str:
+        if not fails:
+            pid.write_text(str(os.getpid()))
+            time.sleep(60)
+        while not pid.exists():
+            time.sleep(0.01)
+        raise FileNotFoundError(2, "no such file", "here")
+
+    with pytest.raises(FileNotFoundError) as failed:
+        run_calls(call, [(False,), (True,)], 2, 0, nothing)
+    assert failed.value.filename == "here"
+    assert is_gone(pid.read_text())
+
+
+def test_error_that_cannot_be_sent_is_a_runtime_error_of_its_text() -> None:
+    class Unsendable(Exception):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} and {two}")
+
+    def call() -> str:
+        raise Unsendable(1, 2)
+
+    with pytest.raises(RuntimeError, match=r"^Unsendable: 1 and 2$"):
+        run_calls(call, [()], 1, 0, nothing)
+
+
+def test_worker_that_is_killed_is_lost() -> None:
+    def call() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    with pytest.raises(WorkerLostError, match="a worker process has ended in a task"):
+        run_calls(call, [()], 1, 0, nothing)
+
+
+def test_worker_gets_no_more_memory_than_it_may_have() -> None:
+    def call() -> str:
+        return str(len(bytearray(2 * MEMORY)))
+
+    with pytest.raises(MemoryError):
+        run_calls(call, [()], 1, MEMORY, nothing)
+    assert run_calls(call, [()], 1, 0, nothing) == [str(2 * MEMORY)]
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+import os, time
+from pathlib import Path
+from iceberg_maint.engines.spark.rewrite.columnar.worker_process import run_calls
+pid = Path({str(tmp_path / "pid")!r})
+def call():
+    pid.write_text(f"{{os.getpid()}} {{os.getppid()}}")
+    time.sleep(60)
+def check():
+    if pid.exists() and pid.read_text():
+        os.kill(os.getpid(), 9)
+run_calls(call, [()], 1, 0, check)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert all(map(is_gone, (tmp_path / "pid").read_text().split()))
