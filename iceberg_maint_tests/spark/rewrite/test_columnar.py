@@ -381,7 +381,7 @@ def test_task_that_dies_fails_the_batch_and_leaves_the_table(
     monkeypatch.setattr(strategy, "rewrite_task", dying)
     with pytest.raises(EngineFailedError) as failure:
         shop.engine.write(planned(shop, name), COLUMNAR)
-    assert str(failure.value).startswith("SparkException: Python worker exited unexpectedly")
+    assert str(failure.value).startswith("WorkerLostError: a worker process has ended in a task")
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 

@@ -204,6 +204,17 @@ def test_java_that_writes_no_archive_says_why_and_is_asked_once(tmp_path: Path) 
     assert class_archive._begun == []
 
 
+def test_second_start_of_an_archive_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(class_archive, "_begun", [])
+    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda arguments, **_: calls.append(arguments))
+    archive = archive_of(tmp_path / "made", tmp_path / "java", "a.jar")
+    write_later(archive)
+    assert (calls, archive.begun.stat().st_mode & 0o777) == ([], 0o600)
+    write_later(archive)
+    assert [call[-3:] for call in calls] == [[str(tmp_path / "made"), str(tmp_path / "java"), "a.jar"]]
+
+
 def test_folder_that_cannot_be_written_gets_no_archive(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")

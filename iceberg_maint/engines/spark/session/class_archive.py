@@ -1,7 +1,7 @@
 """The archive of Java's classes that the driver's JVM maps at its start: to load and verify them is half of what the start costs.
 
-The first start leaves a process behind that writes the archive, at the lowest priority, to the folder of this user. Its name
-is made of what it depends on: Java and the jars. Java checks no digest of an archive, and a person who can write one can run
+The second start leaves a process behind that writes the archive, at the lowest priority, to the folder of this user: a
+container that starts once writes none. Its name is made of what it depends on: Java and the jars. Java checks no digest of an archive, and a person who can write one can run
 code in the driver. So one that others can write is not used, and only a whole one gets its name.
 """
 
@@ -45,6 +45,11 @@ class Archive:
     def failed(self) -> Path:
         """A file that is there after Java could not write the archive: only `write` tries again."""
         return self.folder / f"{self.key}.failed"
+
+    @property
+    def begun(self) -> Path:
+        """A file that the first start leaves."""
+        return self.folder / f"{self.key}.begun"
 
     def file(self) -> Path | None:
         """The whole file, None if there is none. Raises RefusedError ICM-105 if another user than this one and root can
@@ -92,10 +97,14 @@ def usable(archive: Archive) -> Path | None:
 
 
 def write_later(archive: Archive) -> None:
-    """Starts a process that writes the archive after this one has gone on. Does nothing if the folder cannot be written."""
+    """Starts a process that writes the archive after this one has gone on. Only notes the first call for an archive. Does nothing
+    if the folder cannot be written."""
     with suppress(OSError):
         archive.folder.mkdir(0o700, parents=True, exist_ok=True)
         if archive.failed.exists() or not os.access(archive.folder, os.W_OK):
+            return
+        if not archive.begun.exists():
+            archive.begun.touch(0o600)
             return
         arguments = [str(archive.folder), str(archive.java), archive.class_path]
         _begun.append(
