@@ -94,11 +94,9 @@ def faults(story: Story, rows: dict[str, int]) -> list[str]:
         for kind in ("materialization", "observation", "check_evaluation")
         if not story.arrived[kind]
     ]
-    found += [
-        f"nothing of {t} was maintained"
-        for t in ("orders", "clicks")
-        if not any(p.startswith(t) for p in story.waits)
-    ]
+    # The clicks have too few files to be due.
+    if not any(p.startswith("orders") for p in story.waits):
+        found.append("nothing of orders was maintained")
     return [*found, *story.failed]
 
 
