@@ -27,6 +27,7 @@ _ASK_SECONDS = 2.0
 _BY_AUTOMATION = ("dagster/from_automation_condition", "dagster/auto_materialize")
 """Tags of a run that a condition requested. What a person starts does not yield."""
 _DUE_SINCE = "due_since"
+_LATE = "ICM-187"
 _WAITS_FOR_NONE = "No load and no reader of the table is in progress."
 NOT_DUE = "No maintenance is due now."
 UNKNOWN_DUE = "The run ended without a measurement. The next one evaluates this check."
@@ -259,7 +260,7 @@ class Received:
         text = f"Waits for {', '.join(uses)}." if uses else _WAITS_FOR_NONE
         if not passed:
             text = (
-                f"ICM-187 {self.assets.table}: maintenance has been due for {duration(now - since)} and waits for "
+                f"{_LATE} {self.assets.table}: maintenance has been due for {duration(now - since)} and waits for "
                 f"{', '.join(uses)}. It no longer waits. Fix: end what never ends, or raise wait_minutes of the component."
             )
             self._context.log.warning(text)

@@ -9,7 +9,7 @@ from iceberg_maint.component import build_iceberg_maintenance_defs
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.load_definitions import build_definitions
-from iceberg_maint.defs.names import DUE_CHECK
+from iceberg_maint.defs.names import DUE_CHECK, WAITS_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.defs.conftest import World
 
@@ -37,8 +37,11 @@ def test_names_are_those_of_the_code_location_with_the_same_prefix(world: World)
                 c.name: (graph.get(c).partitions_def is not None, graph.get(c).description)
                 for c in node.check_keys
             }
-            own = checks.pop(DUE_CHECK, None)
-            assert (own is None) == (definitions is location)
+            own = [checks.pop(name, None) for name in (DUE_CHECK, WAITS_CHECK)]
+            assert [check is None for check in own] == [
+                definitions is location,
+                key != KEY or definitions is location,
+            ]
             found[key] = (
                 (asset.op.name, asset.op.pool, spec.group_name, spec.kinds, spec.description),
                 getattr(partitions, "name", None),

@@ -23,6 +23,7 @@ from iceberg_maint.defs.load_definitions import definitions_from
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.demo.heal import InProcessDagster
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake, make_table
 
 COMMITS = 6
@@ -71,10 +72,7 @@ def make_tables(screens: Screens, names: Sequence[str]) -> None:
     for name in (SOUND, *names):
         make_table(screens.folder, f"db.{name}", COMMITS)
     screens("run", f"db.{SOUND}", *(f"db.{name}" for name in names if name.startswith("output")))
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    assert spark is not None
+    spark = load(screens.config).engine.spark.session()
     for name in names:
         if version := FORMAT_VERSIONS.get(kind_of(name)):
             spark.sql(
