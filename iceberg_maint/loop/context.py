@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -70,16 +69,6 @@ class EngineAccess:
             if self._engine is None:
                 self._engine = self._make()
             return self._engine
-
-    def start_early(self) -> None:
-        """Starts the engine beside this thread, which is likely to need it. What fails is raised where it is needed. The
-        session of another program starts where it is needed."""
-        if self._engine is None and self.spark.memory is not None:
-            threading.Thread(target=self._start, name="iceberg-maint-start", daemon=True).start()
-
-    def _start(self) -> None:
-        with suppress(Exception):
-            self().start()
 
     def on_session(self, session: SessionFactory) -> EngineAccess:
         """Returns the engine on another program's session."""

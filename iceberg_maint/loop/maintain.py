@@ -20,8 +20,6 @@ from iceberg_maint.core.model.reasons import OF_MACHINE, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.policy.engines import engines_of
-from iceberg_maint.core.policy.housekeeping import OWN_ENGINE
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, AssessmentCache, assess_requested
@@ -176,12 +174,6 @@ def _rewrites_first(step: Step, request: Request, cache: AssessmentCache) -> boo
     return cache.rewrites_first()
 
 
-def _is_for_jvm(assessment: Assessment, operation: Operation) -> bool:
-    """Whether the operation is likely to need the engine of this program."""
-    is_due = assessment.decision.verdict is Verdict.RUN and operation is not Operation.REMOVE_ORPHAN_FILES
-    return is_due and engines_of(operation, assessment.policy)[0] == OWN_ENGINE
-
-
 def _run_operation(
     run: Run, cache: AssessmentCache, stopped: Stopped | None
 ) -> tuple[OperationOutcome, Stopped | None]:
@@ -192,8 +184,6 @@ def _run_operation(
     if stopped is not None or not _has_work(assessment, cache):
         return finish_operation(results, stopped, run), stopped
     refuse_other_name(assessment.state, context)
-    if _is_for_jvm(assessment, run.operation):
-        context.engine.start_early()
     cache.forget()
     run.current.enter("waiting for the lease of the table")
     with leased(context, assessment.state, run.request.run_id, _LEASE_WAIT_SECONDS) as lease:
