@@ -94,9 +94,9 @@ def _medians(lake: Path, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def _environment() -> dict[str, str]:
-    from iceberg_maint.engines.spark.rewrite.columnar.job import WORKER_ENVIRONMENT
+    from iceberg_maint.engines.spark.rewrite.columnar.worker_process import ENVIRONMENT
 
-    return {**os.environ, **WORKER_ENVIRONMENT}
+    return {**os.environ, **ENVIRONMENT}
 
 
 def _run(variant: str, lines: Iterable[str]) -> dict[str, Any]:
