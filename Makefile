@@ -67,9 +67,15 @@ qualify: setup  ## list the suites beyond make test, or run one (SUITE=sim STEPS
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
 
+# The classes that every JVM of the tests loads, in one file that they share.
+CLASSES := $(CACHE)/tests/classes.jsa
+
+$(CLASSES): $(STAMP)
+	@$(PY) -m iceberg_maint_tests.support.jvm
+
 .PHONY: test
 test: setup  ## all checks: lint, types, docs, then every test (Spark and PostgreSQL included)
-	@$(MAKE) -j $(WORKERS) -O lint types docs
+	@$(MAKE) -j $(WORKERS) -O lint types docs $(CLASSES)
 	$(PY) -m pytest -n $(WORKERS) -m "not variant"
 
 # One shard, some suites, what passed on any commit: NIGHTLY="--shard 2/6", "--only docs observe", "--any-commit".

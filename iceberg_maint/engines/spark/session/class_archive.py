@@ -20,7 +20,7 @@ from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.errors import RefusedError
 
 CLASSES = Path(__file__).with_name("classes.txt.gz")
-"""The names of the classes that maintenance loads: `python -m iceberg_maint_tests.support.jvm` writes them."""
+"""The names of the classes that maintenance loads: `python -m iceberg_maint_tests.support.jvm list` writes them."""
 OPTIONS_OF_USERS = (
     "-XX:DumpLoadedClassList=",
     "-XX:SharedArchiveFile=",
