@@ -17,6 +17,7 @@ from iceberg_maint.cli.checks import (
     Check,
     catalogs,
     check_or_failure,
+    engines,
     machine,
     try_check,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @command
 def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
-    """Check environment, configuration, catalogs, ledger, versions and permissions.
+    """Check environment, configuration, catalogs, engines, ledger, versions and permissions.
 
     Exits with the code of the first check that failed.
     """
@@ -104,6 +105,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         if is_ledger_read:
             yield from catalogs.check_owners(context, tables)
             yield from catalogs.check_memory(context, tables)
+    yield from engines.check_engines(config, context, read)
     if is_ledger_read:
         yield try_check("clock", lambda: machine.check_clocks(config, context, tables))
     if os.environ.get("DAGSTER_HOME"):

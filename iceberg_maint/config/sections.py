@@ -247,7 +247,7 @@ def listen_address(text: str, path: str, *, allow_remote: bool) -> tuple[str, in
             f"{path} is '{text}'. It must have the form HOST:PORT.",
             f"set {path} to an address such as 127.0.0.1:9464.",
         )
-    if not allow_remote and not _is_loopback(host):
+    if not allow_remote and not is_loopback(host):
         raise ConfigurationError(
             "ICM-127",
             f"{path} is '{text}', which other machines can reach. The page names every table.",
@@ -256,7 +256,8 @@ def listen_address(text: str, path: str, *, allow_remote: bool) -> tuple[str, in
     return host, checked_port(int(port), path)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Returns whether no other machine has this address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -18,12 +18,20 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
 from iceberg_maint.core.policy.engines import EngineSettings
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.ports.engine import EnvironmentFailedError
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+from iceberg_maint.ports.statement_engine import (
+    CannotError,
+    Statement,
+    StatementFailedError,
+    refused_user,
+    unreachable,
+    unseen,
+)
 
+NAME = "dremio"
 MIN_VERSION = 26
 """The version whose documentation the statements follow."""
 SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
+CLEAR_SCHEMES = ("grpc", "grpc+tcp")
 _CALL_SECONDS = 30.0
 _MIB = 1024**2
 _QUERY_TYPE = "type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery"
@@ -41,29 +49,39 @@ class Dremio:
     """`ports.StatementEngine` on a coordinator. Its statements select whole partitions of an identity transform."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
+        self._settings, self._where = settings, f"Dremio at {settings.uri}"
         self._lock = threading.Lock()
         self._reader: Any = None
 
-    def version(self, table: TableId) -> str:
+    def version(self, catalog: str) -> str:
         """Returns the version of the coordinator. Raises what `StatementEngine.version` raises."""
-        del table
+        del catalog
         rows = self._query('SELECT "version" FROM sys."version"', _CALL_SECONDS).to_pylist()
         version = str(rows[0].get("version", "")) if rows else ""
         number = re.match(r"\d+", version)
         if number is None or int(number[0]) < MIN_VERSION:
             raise RefusedError(
                 "ICM-103",
-                f"Dremio at {self._settings.uri} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
+                f"{self._where} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
                 "upgrade Dremio, or remove dremio from the policy's engines.",
             )
         return version
 
+    def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
+        """Asks for no row of the snapshot. Raises what `StatementEngine.find` raises."""
+        name = self._name(table)
+        try:
+            self._query(
+                f"SELECT 1 FROM {name} AT SNAPSHOT '{snapshot_id}' LIMIT 0",
+                seconds or self._settings.timeout_seconds,
+            )
+        except (StatementFailedError, TimeoutError) as why:
+            raise unseen(NAME, self._where, f"{table} with snapshot {snapshot_id} as {name}", why) from why
+
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the statement for the batch. Raises CannotError."""
+        name = self._name(state.table)
         try:
-            catalog = self._settings.catalogs.get(state.table.catalog, state.table.catalog)
-            name = ".".join(f'"{part}"' for part in (catalog, *plain_parts(state.table)))
             match batch.work:
                 case RewriteManifests():
                     return (Statement(f"OPTIMIZE TABLE {name} REWRITE MANIFESTS"),)
@@ -106,6 +124,12 @@ class Dremio:
             with suppress(Exception):
                 reader.cancel()
 
+    def _name(self, table: TableId) -> str:
+        try:
+            return ".".join(f'"{part}"' for part in (self._settings.catalog_of(table), *plain_parts(table)))
+        except ValueError as why:
+            raise CannotError(str(why)) from why
+
     def _query(self, text: str, seconds: float) -> Any:
         from pyarrow import ArrowException, concat_tables, flight, table
 
@@ -123,14 +147,12 @@ class Dremio:
         except flight.FlightTimedOutError as why:
             self.cancel()
             raise TimeoutError(f"no end within {seconds:g} s; it was cancelled") from why
-        except (
-            flight.FlightUnavailableError,
-            flight.FlightUnauthenticatedError,
-            flight.FlightUnauthorizedError,
-        ) as why:
-            raise EnvironmentFailedError(f"Dremio at {self._settings.uri}: {_one_line(why)}.") from why
+        except flight.FlightUnavailableError as why:
+            raise unreachable(NAME, self._where, why) from why
+        except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as why:
+            raise refused_user(NAME, self._where, self._settings.user, why) from why
         except ArrowException as why:
-            message = _one_line(why)
+            message = " ".join(str(why).split())[:500]
             raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
         finally:
             with self._lock:
@@ -140,10 +162,6 @@ class Dremio:
         if self._settings.password is None:
             return []
         return [client.authenticate_basic_token(self._settings.user, self._settings.password)]
-
-
-def _one_line(why: Exception) -> str:
-    return " ".join(str(why).split())[:500]
 
 
 def _command(query: str) -> bytes:

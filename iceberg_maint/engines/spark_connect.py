@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from iceberg_maint.core.decisions.statement_hazards import SPARK, partition_filter, plain_parts
 from iceberg_maint.core.model.ids import TableId
@@ -21,13 +21,25 @@ from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
 from iceberg_maint.core.policy.engines import EngineSettings
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EnvironmentFailedError
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+from iceberg_maint.ports.statement_engine import (
+    CannotError,
+    Statement,
+    StatementFailedError,
+    refused_user,
+    unreachable,
+    unseen,
+)
 
+NAME = "spark-connect"
 MIN_ICEBERG = (1, 12)
 SCHEMES = ("sc",)
+CLEAR_SCHEMES = ()
+"""The client encrypts where it sends a token."""
 _CALL_SECONDS = 30.0
 _APPLICATIONS = ("spark.app.id", "app-id")
 """Keys of a snapshot's summary with the id of the server's application."""
+_REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+"""Statuses of gRPC."""
 _CONFLICTS = ("CommitFailedException", "ValidationException")
 _OPTIONS = {
     "min-input-files": "2",
@@ -48,26 +60,43 @@ class SparkConnect:
     """`ports.StatementEngine` on a Spark server with Iceberg's extensions."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
+        self._settings, self._where = settings, f"Spark at {settings.uri}"
         self._session: Any = None
 
-    def version(self, table: TableId) -> str:
+    def version(self, catalog: str) -> str:
         """Returns the versions of Spark and Iceberg on the server. Raises what `StatementEngine.version` raises."""
         self._reach()
-        (row,) = self._collect(f"SELECT `{self._catalog(table)}`.system.iceberg_version()", _CALL_SECONDS)
+        name = self._catalog(catalog)
+        try:
+            (row,) = self._collect(f"SELECT `{name}`.system.iceberg_version()", _CALL_SECONDS)
+        except (StatementFailedError, TimeoutError) as why:
+            raise unseen(NAME, self._where, f"a catalog {name} of Iceberg", why) from why
         found = re.match(r"(\d+)\.(\d+)", str(row[0]))
         if found is None or (int(found[1]), int(found[2])) < MIN_ICEBERG:
             raise RefusedError(
                 "ICM-103",
-                f"Iceberg {row[0]} found on Spark at {self._settings.uri}; {'.'.join(map(str, MIN_ICEBERG))} is needed.",
+                f"Iceberg {row[0]} found on {self._where}; {'.'.join(map(str, MIN_ICEBERG))} is needed.",
                 "upgrade the runtime jar of the server, or remove spark-connect from the policy's engines.",
             )
         return f"Spark {self._session.version}, Iceberg {row[0]}"
 
+    def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
+        """Asks for no row of the snapshot. Raises what `StatementEngine.find` raises."""
+        name = f"`{self._catalog(table.catalog)}`.{_plain_name(table)}"
+        try:
+            # Iceberg's catalog for Spark keeps tables as it has read them.
+            self._collect(f"REFRESH TABLE {name}", _CALL_SECONDS)
+            self._collect(
+                f"SELECT 1 FROM {name} VERSION AS OF {snapshot_id} LIMIT 0",
+                seconds or self._settings.timeout_seconds,
+            )
+        except (StatementFailedError, TimeoutError) as why:
+            raise unseen(NAME, self._where, f"{table} with snapshot {snapshot_id} as {name}", why) from why
+
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the call for the batch. Raises CannotError."""
+        name, system = _plain_name(state.table), f"`{self._catalog(state.table.catalog)}`.system"
         try:
-            name, system = ".".join(plain_parts(state.table)), f"`{self._catalog(state.table)}`.system"
             match batch.work:
                 case RewriteManifests():
                     return (
@@ -96,7 +125,7 @@ class SparkConnect:
     def run(self, statement: Statement, started: Callable[[str], None]) -> None:
         """Runs the call. Raises what `StatementEngine.run` raises. Its id is that of the server's application."""
         self._reach()
-        started(str(self._connected().conf.get("spark.app.id")))
+        started(str(self._asked(lambda session: session.conf.get("spark.app.id"))))
         self._collect(statement.text, self._settings.timeout_seconds)
 
     def made(self, snapshot: Snapshot, statement_id: str) -> bool:
@@ -110,10 +139,10 @@ class SparkConnect:
             with suppress(Exception):
                 self._session.interruptAll()
 
-    def _catalog(self, table: TableId) -> str:
-        catalog = self._settings.catalogs.get(table.catalog, table.catalog)
+    def _catalog(self, ours: str) -> str:
+        catalog = self._settings.catalogs.get(ours, ours)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", catalog):
-            raise ValueError(f"the name '{catalog}' is not made of ASCII letters, digits and '_'")
+            raise CannotError(f"the name '{catalog}' is not made of ASCII letters, digits and '_'")
         return catalog
 
     def _reach(self) -> None:
@@ -122,7 +151,7 @@ class SparkConnect:
         try:
             socket.create_connection((str(parts.hostname), parts.port or 15002), _CALL_SECONDS).close()
         except OSError as why:
-            raise EnvironmentFailedError(f"Spark at {self._settings.uri} does not answer: {why}.") from why
+            raise unreachable(NAME, self._where, why) from why
 
     def _connected(self) -> Any:
         if self._session is None:
@@ -130,16 +159,15 @@ class SparkConnect:
                 from pyspark.sql.connect.session import SparkSession
             except ImportError as why:
                 raise EnvironmentFailedError(f"the client of Spark Connect is not installed: {why}.") from why
-            token = "" if self._settings.password is None else f";token={self._settings.password}"
+            token = (
+                "" if self._settings.password is None else f";token={quote(self._settings.password, safe='')}"
+            )
             uri = f"{self._settings.uri}/;user_id={self._settings.user}{token}"
             self._session = SparkSession.builder.remote(uri).create()
         return self._session
 
     def _collect(self, text: str, seconds: float) -> Any:
-        from pyspark.errors import PySparkException
-
         late = threading.Event()
-        session = self._connected()
 
         def interrupt() -> None:
             late.set()
@@ -149,16 +177,39 @@ class SparkConnect:
         timer.daemon = True
         timer.start()
         try:
-            return session.sql(text).collect()
-        except PySparkException as why:
+            return self._asked(lambda session: session.sql(text).collect())
+        except StatementFailedError as why:
             if late.is_set():
                 raise TimeoutError(f"no end within {seconds:g} s; it was cancelled") from why
-            message = " ".join(str(why).split())[:500]
-            raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
-        except Exception as why:
-            # gRPC's own errors: the server may go on with the call.
-            raise EnvironmentFailedError(
-                f"Spark at {self._settings.uri}: {' '.join(str(why).split())[:500]}."
-            ) from why
+            raise
         finally:
             timer.cancel()
+
+    def _asked(self, question: Callable[[Any], Any]) -> Any:
+        """The answer to a question. An error that is none of the statement leaves open whether the server goes on with it."""
+        try:
+            return question(self._connected())
+        except EnvironmentFailedError:
+            raise
+        except Exception as why:
+            status = str(getattr(getattr(why, "getGrpcStatusCode", lambda: None)(), "name", ""))
+            if status in _REFUSED:
+                raise refused_user(NAME, self._where, self._settings.user, why) from why
+            if not _is_of_statement(why, status):
+                raise unreachable(NAME, self._where, why) from why
+            message = " ".join(str(why).split())[:500]
+            raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
+
+
+def _is_of_statement(why: Exception, status: str) -> bool:
+    """Whether the server says that the statement failed: it says so with the status INTERNAL."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(why, PySparkException) and status in ("", "INTERNAL")
+
+
+def _plain_name(table: TableId) -> str:
+    try:
+        return ".".join(plain_parts(table))
+    except ValueError as why:
+        raise CannotError(str(why)) from why

@@ -28,14 +28,20 @@ from iceberg_maint.ports.statement_engine import (
     CannotError,
     Statement,
     StatementFailedError,
+    refused_user,
+    unreachable,
+    unseen,
 )
 
+NAME = "trino"
 MIN_VERSION = 476
 """The oldest version whose statements were tried."""
 SCHEMES = ("http", "https")
+CLEAR_SCHEMES = ("http",)
 _CALL_SECONDS = 30.0
 _BUSY = frozenset({429, 502, 503, 504})
 """Answers after which the protocol asks to repeat the request."""
+_REFUSED = frozenset({401, 403})
 _QUERY_ID = "trino_query_id"
 """Key of a snapshot's summary (Trino's `IcebergMetadata`)."""
 
@@ -49,32 +55,37 @@ class Trino:
     """`ports.StatementEngine` on a coordinator. Writes format versions 1 and 2, with the rows of each partition as they are."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
+        self._settings, self._where = settings, f"Trino at {settings.uri}"
         self._lock = threading.Lock()
         self._next: str | None = None
 
-    def version(self, table: TableId) -> str:
+    def version(self, catalog: str) -> str:
         """Returns the version of the coordinator. Raises what `StatementEngine.version` raises."""
-        del table
+        del catalog
         node = self._ask("GET", f"{self._settings.uri}/v1/info").get("nodeVersion") or {}
         version = str(node.get("version", ""))
         number = re.match(r"\d+", version)
         if number is None or int(number[0]) < MIN_VERSION:
             raise RefusedError(
                 "ICM-103",
-                f"Trino at {self._settings.uri} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
+                f"{self._where} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
                 "upgrade Trino, or remove trino from the policy's engines.",
             )
         return version
 
+    def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
+        """Asks for no row of the snapshot. Raises what `StatementEngine.find` raises."""
+        name = self._name(table)
+        try:
+            query = Statement(f"SELECT 1 FROM {name} FOR VERSION AS OF {snapshot_id} LIMIT 0")
+            self._finish(query, lambda _id: None, seconds or self._settings.timeout_seconds)
+        except (StatementFailedError, TimeoutError) as why:
+            raise unseen(NAME, self._where, f"{table} with snapshot {snapshot_id} as {name}", why) from why
+
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the statement for the batch. Raises CannotError."""
+        name = self._name(state.table)
         try:
-            parts = plain_parts(state.table)
-            if any(part != part.lower() for part in parts):
-                raise CannotError("it has lower-case names only")
-            catalog = self._settings.catalogs.get(state.table.catalog, state.table.catalog)
-            name = ".".join(f'"{part}"' for part in (catalog, *parts))
             match batch.work:
                 case RewriteManifests():
                     return (Statement(f"ALTER TABLE {name} EXECUTE optimize_manifests"),)
@@ -85,6 +96,7 @@ class Trino:
                     largest = max(f.size_bytes for g in work.groups for f in g.files)
                     condition = partition_filter(batch.partitions, state, ANSI)
                     text = f"ALTER TABLE {name} EXECUTE optimize(file_size_threshold => '{largest + 1}B')"
+                    catalog = self._settings.catalog_of(state.table)
                     settings = {f"{catalog}.target_max_file_size": f"{batch.target_file_size_bytes}B"}
                     return (Statement(text if condition is None else f"{text} WHERE {condition}", settings),)
                 case _:
@@ -94,7 +106,10 @@ class Trino:
 
     def run(self, statement: Statement, started: Callable[[str], None]) -> None:
         """Runs the statement. Raises what `StatementEngine.run` raises."""
-        deadline = time.monotonic() + self._settings.timeout_seconds
+        self._finish(statement, started, self._settings.timeout_seconds)
+
+    def _finish(self, statement: Statement, started: Callable[[str], None], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         answer = self._ask("POST", f"{self._settings.uri}/v1/statement", statement.text, statement.settings)
         started(str(answer["id"]))
         try:
@@ -109,9 +124,7 @@ class Trino:
                     return
                 if time.monotonic() >= deadline:
                     self.cancel()
-                    raise TimeoutError(
-                        f"no end within {self._settings.timeout_seconds:g} s; it was cancelled"
-                    )
+                    raise TimeoutError(f"no end within {seconds:g} s; it was cancelled")
                 answer = self._ask("GET", self._next, deadline=deadline)
         finally:
             with self._lock:
@@ -133,6 +146,15 @@ class Trino:
             with suppress(Exception):
                 self._send("DELETE", uri, None, {}).close()
 
+    def _name(self, table: TableId) -> str:
+        try:
+            parts = plain_parts(table)
+        except ValueError as why:
+            raise CannotError(str(why)) from why
+        if any(part != part.lower() for part in parts):
+            raise CannotError("it has lower-case names only")
+        return ".".join(f'"{part}"' for part in (self._settings.catalog_of(table), *parts))
+
     def _ask(
         self,
         method: str,
@@ -146,18 +168,21 @@ class Trino:
                 with self._send(method, uri, body, session or {}) as answer:
                     return json.loads(answer.read())
             except urllib.error.HTTPError as why:
+                if why.code in _REFUSED:
+                    why.close()
+                    raise refused_user(
+                        NAME, self._where, self._settings.user, f"{why.code} {why.reason}"
+                    ) from why
                 late = deadline is None or time.monotonic() >= deadline
                 if method != "GET" or why.code not in _BUSY or late:
                     detail = why.read(300).decode("utf-8", "replace")
                     raise EnvironmentFailedError(
-                        f"Trino at {self._settings.uri} answers {why.code} {why.reason} {' '.join(detail.split())}".strip()
+                        f"{self._where} answers {why.code} {why.reason} {' '.join(detail.split())}".strip()
                         + "."
                     ) from why
                 time.sleep(0.1)
             except (OSError, ValueError) as why:
-                raise EnvironmentFailedError(
-                    f"Trino at {self._settings.uri} does not answer: {why}."
-                ) from why
+                raise unreachable(NAME, self._where, why) from why
 
     def _send(self, method: str, uri: str, body: str | None, session: Mapping[str, str]) -> Any:
         if not uri.startswith(f"{self._settings.uri}/"):

@@ -129,7 +129,12 @@ def run_statements(
     engine = choice.engine
     assert engine is not None, "the batch is not this program's"
     try:
-        version = engine.version(TableId.parse(batch.table))
+        version = engine.version(TableId.parse(batch.table).catalog)
+        known = pin_same(batch, context)
+        if known is None or known.snapshot is None:
+            return _STALE
+        # A table of the same name in another lake must not get the statement.
+        engine.find(known.table, known.snapshot.snapshot_id)
     except Exception as why:  # noqa: BLE001 - nothing was sent
         return _failure(why, batch, context)
     state = pin_same(batch, context)

@@ -91,18 +91,19 @@ class EnvironmentFailedError(IcebergMaintError):
     """Credentials, a connection or a class are missing, or a file system takes no writes. This says nothing about the batch.
     The table is unchanged."""
 
-    def __init__(self, message: str) -> None:
-        fix = file_system_fix(message)
+    def __init__(self, message: str, fix: str | None = None) -> None:
+        of_file_system = file_system_fix(message)
         super().__init__(
-            "ICM-133" if fix is None else "ICM-176",
+            "ICM-133" if of_file_system is None else "ICM-176",
             message,
-            "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor."
-            if fix is None
-            else f"{fix}. The work then resumes by itself.",
+            fix
+            or "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor."
+            if of_file_system is None
+            else f"{of_file_system}. The work then resumes by itself.",
         )
 
-    def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str]]:
-        return (EnvironmentFailedError, (self.message,))
+    def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str, str]]:
+        return (EnvironmentFailedError, (self.message, self.fix))
 
 
 @dataclass(frozen=True, slots=True)

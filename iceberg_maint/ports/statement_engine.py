@@ -9,6 +9,7 @@ from typing import Protocol
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.ports.engine import EnvironmentFailedError
 
 
 class CannotError(Exception):
@@ -34,9 +35,14 @@ class Statement:
 class StatementEngine(Protocol):
     """Runs the statements of one engine, one at a time. No call is repeated: a statement may have taken effect."""
 
-    def version(self, table: TableId) -> str:
-        """Returns the engine's version for the catalog of this table. Raises EnvironmentFailedError ICM-133 if it does not answer or refuses the
-        credentials, and RefusedError ICM-103 if it is too old."""
+    def version(self, catalog: str) -> str:
+        """Returns the engine's version for this catalog of ours. Raises EnvironmentFailedError ICM-133 if it does not answer or refuses the
+        credentials, and RefusedError ICM-103 if it is too old. Raises CannotError for a name that a statement cannot have."""
+
+    def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
+        """Raises EnvironmentFailedError ICM-133 unless the engine shows the user this table with this snapshot, within the time of
+        the settings or so many seconds: a table of the same name in another lake has other snapshots. Reads no row. Raises
+        CannotError for a name that a statement cannot have."""
 
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the statements that do the work of the batch, in order. Asks no server. Raises CannotError."""
@@ -51,3 +57,30 @@ class StatementEngine(Protocol):
 
     def cancel(self) -> None:
         """Cancels the running statement, from another thread or a signal handler. It may still take effect."""
+
+
+def unreachable(name: str, where: str, why: object) -> EnvironmentFailedError:
+    """The error of an engine that does not answer. `where` is its kind and address."""
+    return EnvironmentFailedError(
+        f"{where} does not answer: {_one_line(why)}.", f"start it, or correct engines.{name}.uri."
+    )
+
+
+def refused_user(name: str, where: str, user: str, why: object) -> EnvironmentFailedError:
+    """The error of an engine that does not take the credentials."""
+    return EnvironmentFailedError(
+        f"{where} refuses the user {user}: {_one_line(why)}.",
+        f"correct engines.{name}.user and engines.{name}.password.",
+    )
+
+
+def unseen(name: str, where: str, what: str, why: object) -> EnvironmentFailedError:
+    """The error of an engine that does not show the user a catalog, or a table with a snapshot."""
+    return EnvironmentFailedError(
+        f"{where} does not show {what}: {_one_line(why)}.",
+        f"set engines.{name}.catalogs to its name of the catalog, or permit the user to read it there.",
+    )
+
+
+def _one_line(why: object) -> str:
+    return " ".join(str(why).split())[:300].rstrip(".")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from iceberg_maint import engines
+from iceberg_maint.config.sections import is_loopback
 from iceberg_maint.core.policy.engines import EngineSettings
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.ports.statement_engine import StatementEngine
@@ -35,6 +37,19 @@ def _engine(name: str, settings: EngineSettings) -> StatementEngine:
             "ICM-100",
             f"engines.{name}.uri must begin with {rule}.",
             f"set engines.{name}.uri to such an address.",
+        )
+    parts = urlsplit(settings.uri)
+    if (
+        settings.password is not None
+        and parts.scheme in module.CLEAR_SCHEMES
+        and not is_loopback(str(parts.hostname))
+    ):
+        rule = " or ".join(f"{scheme}://" for scheme in module.SCHEMES if scheme not in module.CLEAR_SCHEMES)
+        raise ConfigurationError(
+            "ICM-100",
+            f"engines.{name}.uri begins with {parts.scheme}://, which would send engines.{name}.password to {parts.hostname} in "
+            "clear text.",
+            f"set engines.{name}.uri to an address that begins with {rule}.",
         )
     engine: StatementEngine = module.statement_engine(settings)
     return engine

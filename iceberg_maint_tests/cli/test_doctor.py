@@ -26,6 +26,8 @@ from iceberg_maint.errors import (
 )
 from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.machine.bounded_calls import CallLimits
+from iceberg_maint.ports.engine import EnvironmentFailedError
+from iceberg_maint.ports.statement_engine import CannotError
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
@@ -494,3 +496,92 @@ def test_table_that_cannot_be_read_fails_its_own_check_alone(
     assert {n: f for n, f in found.items() if f[0] == "failed"} == {
         f"metadata of {SICK}": ("failed", str(broken))
     }
+
+
+class Elsewhere:
+    """An engine of statements. `version_of` and `find` answer, or raise what they are set to."""
+
+    def __init__(self, error: Exception | None = None, unseen: Exception | None = None) -> None:
+        self.error, self.unseen = error, unseen
+        self.found: list[tuple[str, int, float | None]] = []
+
+    def version(self, _catalog: str) -> str:
+        if self.error is not None:
+            raise self.error
+        return "476"
+
+    def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
+        if table.name == "healthy":
+            raise CannotError("it has lower-case names only")
+        self.found.append((str(table), snapshot_id, seconds))
+        if self.unseen is not None:
+            raise self.unseen
+
+
+def with_engine(lake: Lake, engine: Elsewhere) -> None:
+    lake.context = changed(lake.context, elsewhere={"trino": engine})
+
+
+def test_engine_is_asked_for_its_version_and_for_a_table_with_its_snapshot(lake: Lake) -> None:
+    engine = Elsewhere()
+    with_engine(lake, engine)
+    snapshot = lake.catalog.content[SICK].state.snapshot
+    assert snapshot is not None
+    assert checks(lake, "--no-spark")["engine trino, catalog lake"] == (
+        "ok",
+        f"476, shows lake.db.sick with snapshot {snapshot.snapshot_id}",
+    )
+    assert engine.found == [("lake.db.sick", snapshot.snapshot_id, 30.0)]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        Elsewhere(error=EnvironmentFailedError("Trino at http://h does not answer.", "start it.")),
+        Elsewhere(error=RefusedError("ICM-103", "Trino at http://h has version 400.", "upgrade Trino.")),
+        Elsewhere(unseen=EnvironmentFailedError("Trino at http://h does not show lake.db.sick.", "set it.")),
+    ],
+)
+def test_engine_that_cannot_be_used_fails_with_its_fix_and_the_rest_is_checked(
+    lake: Lake, engine: Elsewhere
+) -> None:
+    with_engine(lake, engine)
+    error = engine.error or engine.unseen
+    assert isinstance(error, IcebergMaintError)
+    found = checks(lake, "--no-spark", exit_code=error.exit_code)
+    assert found["engine trino, catalog lake"] == ("failed", str(error))
+    assert found["clock"][0] == "ok"
+
+
+def test_catalog_that_no_statement_can_name_is_a_warning(lake: Lake) -> None:
+    with_engine(lake, Elsewhere(error=CannotError("the name 'a-b' is not plain")))
+    assert checks(lake, "--no-spark")["engine trino, catalog lake"] == (
+        "warning",
+        "It cannot maintain the catalog: the name 'a-b' is not plain.",
+    )
+
+
+def test_catalog_whose_tables_do_not_name_the_engine_is_not_looked_for_there(lake: Lake) -> None:
+    more = FakeCatalog(
+        "more",
+        [
+            replace(
+                lake.catalog.content[SICK],
+                state=replace(lake.catalog.content[SICK].state, table=TableId.parse("more.db.sick")),
+            )
+        ],
+    )
+    engine = Elsewhere()
+    file = lake.home / "two.yaml"
+    file.write_text(
+        "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"
+        "  more: {type: jdbc, uri: 'sqlite:////x/d.db', warehouse: 'file:///x/w'}\n"
+        "engines: {trino: {uri: 'http://127.0.0.1:1'}}\n"
+        "tables: {more.db.sick: {rewrite_data_files: {engines: [trino]}}}\n"
+    )
+    lake.context = changed(
+        lake.context, catalogs={"lake": lake.catalog, "more": more}, elsewhere={"trino": engine}
+    )
+    lake.reconfigure(load_config(file, {}, ""))
+    found = checks(lake, "--no-spark")
+    assert [name for name in found if name.startswith("engine")] == ["engine trino, catalog more"]

@@ -105,3 +105,37 @@ def test_engine_that_is_not_there_is_refused(name: str, uri: str, fact: str) -> 
     with pytest.raises(ConfigurationError) as refused:
         statement_engines({name: EngineSettings(uri, "me", None, {}, 1.0)})
     assert str(refused.value).startswith(f"ICM-100 {fact}")
+
+
+@pytest.mark.parametrize(
+    ("name", "uri", "rule"),
+    [
+        ("trino", "http://trino.example.com:8080", "https://"),
+        ("dremio", "grpc://dremio.example.com:32010", "grpc+tls://"),
+        ("dremio", "grpc+tcp://10.0.0.1:32010", "grpc+tls://"),
+    ],
+)
+def test_password_in_clear_text_to_another_machine_is_refused(name: str, uri: str, rule: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        statement_engines({name: EngineSettings(uri, "me", "p", {}, 1.0)})
+    scheme, _, host = uri.rpartition(":")[0].partition("//")
+    assert str(refused.value) == (
+        f"ICM-100 engines.{name}.uri begins with {scheme}//, which would send engines.{name}.password to {host} in clear "
+        f"text. Fix: set engines.{name}.uri to an address that begins with {rule}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "uri", "password"),
+    [
+        ("trino", "https://trino.example.com", "p"),
+        ("trino", "http://127.0.0.1:8080", "p"),
+        ("trino", "http://[::1]:8080", "p"),
+        ("trino", "http://localhost:8080", "p"),
+        ("trino", "http://trino.example.com", None),
+        ("spark-connect", "sc://spark.example.com", "p"),
+        ("dremio", "grpc+tls://dremio.example.com", "p"),
+    ],
+)
+def test_password_over_tls_or_to_this_machine_is_accepted(name: str, uri: str, password: str | None) -> None:
+    assert list(statement_engines({name: EngineSettings(uri, "me", password, {}, 1.0)})) == [name]

@@ -63,7 +63,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         self.version = "26.0.0-202511"
         self.error: Exception | None = None
         self.ended = threading.Event()
-        self.hangs = False
+        self.hangs = self.unseen = False
         super().__init__(
             "grpc://127.0.0.1:0",
             auth_handler=_Auth() if requires_login else None,
@@ -76,6 +76,8 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         # CommandStatementQuery has the query as field 1, as StringValue has its value.
         query = StringValue.FromString(command.value).value
         self.queries.append(query)
+        if self.unseen and "AT SNAPSHOT" in query:
+            raise flight.FlightServerError("VALIDATION ERROR: Object 'lake' not found")
         if self.error is not None and not query.startswith("SELECT"):
             raise self.error
         endpoint = flight.FlightEndpoint(query.encode(), [])
@@ -142,7 +144,7 @@ def test_statement_of_any_length_arrives_as_it_is(length: int) -> None:
 
 def test_version_is_that_of_the_coordinator() -> None:
     with flight_sql() as (uri, server):
-        assert dremio(uri).version(TABLE) == "26.0.0-202511"
+        assert dremio(uri).version("lake") == "26.0.0-202511"
     assert server.queries == ['SELECT "version" FROM sys."version"']
 
 
@@ -155,20 +157,40 @@ def test_password_is_exchanged_for_a_token() -> None:
 
 def test_dremio_that_refuses_the_credentials_is_of_the_environment() -> None:
     with flight_sql(requires_login=True) as (uri, _), pytest.raises(IcebergMaintError) as caught:
-        dremio(uri, password="wrong").version(TABLE)
-    assert str(caught.value).startswith(f"ICM-133 Dremio at {uri}: ")
+        dremio(uri, password="wrong").version("lake")
+    assert str(caught.value).startswith(f"ICM-133 Dremio at {uri} refuses the user me: ")
+    assert str(caught.value).endswith("Fix: correct engines.dremio.user and engines.dremio.password.")
 
 
 def test_dremio_that_is_down_is_of_the_environment() -> None:
-    with pytest.raises(IcebergMaintError, match=r"^ICM-133 Dremio at grpc://127\.0\.0\.1:1: "):
-        dremio("grpc://127.0.0.1:1").version(TABLE)
+    with pytest.raises(
+        IcebergMaintError, match=r"^ICM-133 Dremio at grpc://127\.0\.0\.1:1 does not answer: "
+    ):
+        dremio("grpc://127.0.0.1:1").version("lake")
+
+
+def test_table_is_looked_for_with_its_snapshot() -> None:
+    with flight_sql() as (uri, server):
+        dremio(uri, catalogs={"lake": "src"}).find(TABLE, 7)
+    assert server.queries == ['SELECT 1 FROM "src"."db"."t" AT SNAPSHOT \'7\' LIMIT 0']
+
+
+def test_table_that_dremio_does_not_show_is_named_with_its_setting() -> None:
+    with flight_sql() as (uri, server):
+        server.unseen = True
+        with pytest.raises(IcebergMaintError) as caught:
+            dremio(uri).find(TABLE, 7)
+    assert str(caught.value).startswith(
+        f'ICM-133 Dremio at {uri} does not show lake.db.t with snapshot 7 as "lake"."db"."t": VALIDATION ERROR'
+    )
+    assert "Fix: set engines.dremio.catalogs to its name of the catalog" in str(caught.value)
 
 
 def test_dremio_that_is_too_old_is_refused() -> None:
     with flight_sql() as (uri, server):
         server.version = "25.1.0"
         with pytest.raises(IcebergMaintError) as caught:
-            dremio(uri).version(TABLE)
+            dremio(uri).version("lake")
     assert str(caught.value).startswith(f"ICM-103 Dremio at {uri} has version 25.1.0; 26 is needed.")
 
 

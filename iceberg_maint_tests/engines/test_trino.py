@@ -184,18 +184,48 @@ def test_cancel_from_another_thread_deletes_the_query() -> None:
 def test_trino_that_refuses_the_credentials_is_of_the_environment() -> None:
     with coordinator(401) as (url, _), pytest.raises(IcebergMaintError) as caught:
         trino(url).run(Statement("ALTER"), lambda _id: None)
-    assert str(caught.value).startswith(f"ICM-133 Trino at {url} answers 401 Unauthorized")
+    assert str(caught.value) == (
+        f"ICM-133 Trino at {url} refuses the user me: 401 Unauthorized. "
+        "Fix: correct engines.trino.user and engines.trino.password."
+    )
 
 
 def test_trino_that_is_down_is_of_the_environment() -> None:
-    with pytest.raises(IcebergMaintError, match=r"^ICM-133 Trino at http://127\.0\.0\.1:1 does not answer: "):
-        trino("http://127.0.0.1:1").version(TABLE)
+    with pytest.raises(IcebergMaintError) as caught:
+        trino("http://127.0.0.1:1").version("lake")
+    assert str(caught.value).startswith("ICM-133 Trino at http://127.0.0.1:1 does not answer: ")
+    assert str(caught.value).endswith("Connection refused>. Fix: start it, or correct engines.trino.uri.")
+
+
+def test_table_is_looked_for_with_its_snapshot() -> None:
+    with coordinator(RUNNING, {"id": "q1"}) as (url, server):
+        trino(url, catalogs={"lake": "ice"}).find(TABLE, 7)
+    assert server.requests[0][2] == 'SELECT 1 FROM "ice"."db"."t" FOR VERSION AS OF 7 LIMIT 0'
+
+
+def test_catalog_that_trino_does_not_show_is_named_with_its_setting() -> None:
+    error = {"id": "q1", "error": {"errorName": "CATALOG_NOT_FOUND", "message": "Catalog 'ice' not found"}}
+    with coordinator(error) as (url, _), pytest.raises(IcebergMaintError) as caught:
+        trino(url, catalogs={"lake": "ice"}).find(TABLE, 7)
+    assert str(caught.value) == (
+        f'ICM-133 Trino at {url} does not show lake.db.t with snapshot 7 as "ice"."db"."t": CATALOG_NOT_FOUND: Catalog '
+        "'ice' not found. Fix: set engines.trino.catalogs to its name of the catalog, or permit the user to read it there."
+    )
+
+
+def test_answer_that_does_not_come_in_time_ends_the_search_of_a_table() -> None:
+    with (
+        coordinator(RUNNING) as (url, server),
+        pytest.raises(IcebergMaintError, match=r"no end within 0\.2 s"),
+    ):
+        trino(url).find(TABLE, 7, 0.2)
+    assert server.cancelled.is_set()
 
 
 @pytest.mark.parametrize(("version", "shown"), [("475", "475"), ("", "unknown")])
 def test_trino_that_is_too_old_is_refused(version: str, shown: str) -> None:
     with coordinator(version=version) as (url, _), pytest.raises(IcebergMaintError) as caught:
-        trino(url).version(TABLE)
+        trino(url).version("lake")
     assert str(caught.value).startswith(f"ICM-103 Trino at {url} has version {shown}; 476 is needed.")
 
 

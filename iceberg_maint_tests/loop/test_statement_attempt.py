@@ -32,15 +32,22 @@ class Elsewhere:
     fails: Exception | None = None
     commits: bool = True
     lost: int = 0
+    unseen: Exception | None = None
+    found: list[tuple[str, int]] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     cancelled: int = 0
     before: Callable[[], object] = lambda: None
     after: Callable[[], object] = lambda: None
 
-    def version(self, _table: TableId) -> str:
+    def version(self, _catalog: str) -> str:
         if self.down is not None:
             raise self.down
         return "476"
+
+    def find(self, table: TableId, snapshot_id: int, _seconds: float | None = None) -> None:
+        self.found.append((str(table), snapshot_id))
+        if self.unseen is not None:
+            raise self.unseen
 
     def statements(self, batch: Batch, _state: TableState) -> tuple[Statement, ...]:
         if self.cannot:
@@ -215,6 +222,16 @@ def test_engine_that_is_down_is_no_failure_of_the_partition() -> None:
     assert (engine.sent, world.writes) == ([], [])
 
 
+def test_table_of_the_same_name_in_another_lake_gets_no_statement() -> None:
+    world, engine = world_with(unseen=EnvironmentFailedError("Trino at http://h does not show lake.db.t."))
+    snapshot = world.now.state.snapshot
+    outcome = world.run()
+    assert snapshot is not None
+    assert engine.found == [("lake.db.t", snapshot.snapshot_id)]
+    assert (engine.sent, world.writes) == ([], [])
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
+
+
 @pytest.mark.parametrize(
     ("is_conflict", "status", "reason"),
     [(True, OutcomeStatus.DEFERRED, Reason.CONFLICT), (False, OutcomeStatus.FAILED, Reason.ERROR)],
@@ -282,7 +299,7 @@ def test_hazard_that_came_after_the_plan_defers_the_batch() -> None:
     world, engine = world_with()
     outcomes = []
 
-    def late(_table: TableId) -> str:
+    def late(_catalog: str) -> str:
         if not outcomes:
             outcomes.append(world.commit((), [], {"added-equality-deletes": "1"}))
         return "476"
@@ -298,7 +315,7 @@ def test_hazard_that_came_after_the_plan_defers_the_batch() -> None:
 def test_branch_that_waits_to_be_published_defers_the_batch() -> None:
     world, engine = world_with()
 
-    def publish(_table: TableId) -> str:
+    def publish(_catalog: str) -> str:
         if len(world.now.state.refs) < 2:
             world.branch("audit")
         return "476"

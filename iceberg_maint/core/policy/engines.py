@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import OWN_ENGINE
 
@@ -20,6 +20,10 @@ class EngineSettings:
     password: str | None = field(repr=False)
     catalogs: Mapping[str, str]
     timeout_seconds: float
+
+    def catalog_of(self, table: TableId) -> str:
+        """Returns the engine's name of the table's catalog."""
+        return self.catalogs.get(table.catalog, table.catalog)
 
 
 def engines_of(operation: Operation, policy: Policy) -> tuple[str, ...]:
