@@ -239,15 +239,17 @@ class Received:
         fail it and are no longer due, and those of the run."""
         order = [PartitionKey(key) for key in self._instance.get_dynamic_partitions(self.assets.partitions)]
         picked = pick_ranges(order, {PartitionKey(key): score for key, score in due.items()})
+        number = {"due_partitions": dg.MetadataValue.int(len(due))}
         for partition in sorted((self._own_due | failing_partitions(self._instance, [self._due])) - picked):
-            self._evaluate(self._due, True, NOT_DUE, partition)
+            self._evaluate(self._due, True, NOT_DUE, partition, metadata=number)
         for partition in sorted(picked):
-            self._evaluate(self._due, False, f"Maintenance is due: {sentence}.", partition)
+            self._evaluate(self._due, False, f"Maintenance is due: {sentence}.", partition, metadata=number)
 
     def _report_housekeeping_due(self, operations: Sequence[str]) -> None:
         check = dg.AssetCheckKey(self.assets.housekeeping.key, DUE_CHECK)
         text = f"Maintenance is due: {', '.join(operations)}." if operations else NOT_DUE
-        self._evaluate(check, not operations, text, None)
+        number = {"due_operations": dg.MetadataValue.int(len(operations))}
+        self._evaluate(check, not operations, text, None, metadata=number)
 
     def _report_waits(self, is_due: bool) -> None:
         """Fails if maintenance has been due for longer than the limit and the table is used now: it no longer waits then."""
@@ -264,7 +266,12 @@ class Received:
                 f"{', '.join(uses)}. It no longer waits. Fix: end what never ends, or raise wait_minutes of the component."
             )
             self._context.log.warning(text)
-        metadata = {_DUE_SINCE: dg.MetadataValue.timestamp(since)} if is_due else {}
+        metadata: dict[str, dg.MetadataValue[Any]] = {
+            "due_minutes": dg.MetadataValue.float(round((now - since) / 60, 1) if is_due else 0.0),
+            "uses": dg.MetadataValue.int(len(uses)),
+        }
+        if is_due:
+            metadata[_DUE_SINCE] = dg.MetadataValue.timestamp(since)
         self._evaluate(
             self._waits_check, passed, text, None, metadata=metadata, severity=dg.AssetCheckSeverity.WARN
         )

@@ -115,6 +115,7 @@ def test_maintenance_that_waited_for_longer_than_the_limit_says_so_and_no_longer
     project.observe("p=0", wait_minutes=0)
     assert project.waits().description == f"Waits for raw_events (run {run.run_id[:8]})."
     assert project.waits().passed
+    assert project.waits().metadata["uses"].value == 1
     project.observe("p=0", wait_minutes=0)
     waits = project.waits()
     assert not waits.passed

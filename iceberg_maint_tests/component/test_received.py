@@ -21,6 +21,7 @@ EVENTS = TableId.parse("lake.db.events")
 KEY = dg.AssetKey(["iceberg_maint", "lake", "db", "events"])
 HOUSEKEEPING = dg.AssetKey(["iceberg_maint", "lake", "db", "events__housekeeping"])
 PARTITIONS = "iceberg/lake.db.events"
+NUMBERS = (dg.IntMetadataValue, dg.FloatMetadataValue)
 STARTED: dict[str, Any] = {"kind": "started", "version": __version__}
 DONE: dict[str, Any] = {"kind": "ended", "outcome": "done", "text": "", "seconds": None}
 
@@ -122,6 +123,22 @@ def test_due_partitions_fail_the_check_and_healed_ones_pass_it(dagster: Dagster)
     assert dagster.due() == {"p=0": "SUCCEEDED", "p=1": "FAILED"}
     assert dagster.run(sends(STARTED, health({}), DONE), "p=1").success
     assert dagster.due() == {"p=0": "SUCCEEDED", "p=1": "SUCCEEDED"}
+
+
+def test_each_evaluation_has_a_number_to_plot(dagster: Dagster) -> None:
+    result = dagster.run(sends(STARTED, health({"p=0": 2.0, "p=1": 1.0}), DONE))
+    numbers = {
+        (e.check_name, e.partition): {
+            name: v.value for name, v in e.metadata.items() if isinstance(v, NUMBERS)
+        }
+        for e in result.get_asset_check_evaluations()
+    }
+    assert numbers == {
+        ("maintenance_due", "p=0"): {"due_partitions": 2},
+        ("maintenance_due", "p=1"): {"due_partitions": 2},
+        ("maintenance_due", None): {"due_operations": 0},
+        ("maintenance_waits", None): {"due_minutes": 0.0, "uses": 0},
+    }
 
 
 def test_only_what_was_reported_is_materialized(dagster: Dagster) -> None:

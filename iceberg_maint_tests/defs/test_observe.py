@@ -262,6 +262,18 @@ def test_passing_check_shows_what_it_compares(world: World) -> None:
     }
 
 
+def test_each_evaluation_of_a_healthy_table_has_a_number_to_plot(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    evaluations = world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    assert len({e.check_name for e in evaluations}) > 8
+    assert [
+        e.check_name
+        for e in evaluations
+        if not any(isinstance(v, (dg.IntMetadataValue, dg.FloatMetadataValue)) for v in e.metadata.values())
+    ] == []
+
+
 def test_check_that_only_warns_says_so(world: World) -> None:
     rewrite = replace(world.policy.rewrite_data_files, delete_ratio_warn=0.1, delete_ratio_act=0.9)
     world.policy = replace(world.policy, rewrite_data_files=rewrite)

@@ -220,6 +220,8 @@ def housekeeping_check_metadata(
         data |= _measure("manifests", assessment.measured.table_health.manifests)
     if decision.operation is Operation.EXPIRE_SNAPSHOTS:
         data |= _measure("expirable_snapshots", len(assessment.retention.expire))
+    if decision.operation is Operation.REMOVE_ORPHAN_FILES:
+        data["would_remove_files"] = dg.MetadataValue.int(0)
     for finding in (f for p in decision.partitions for f in p.findings):
         data |= _measure(finding.metric, finding.value)
         name, threshold = next(iter(_measure(finding.metric, finding.threshold).items()))

@@ -181,6 +181,9 @@ def _evaluation(
     for metric, (value, threshold) in shown.items():
         metadata[metric] = dg.MetadataValue.float(float(value))
         metadata[f"{metric}_threshold"] = dg.MetadataValue.float(float(threshold))
+    if not metadata:
+        # Dagster says nothing useful in place of a plot without a number.
+        metadata["findings"] = dg.MetadataValue.int(0)
     sentences = [finding_sentence(f) for f in own_findings]
     if sentences and not severe:
         sentences.insert(0, "warning, not due")
