@@ -77,7 +77,7 @@ CODES: dict[str, str] = {
     "ICM-184": "a Python environment cannot maintain tables, or its reports do not arrive",
     "ICM-185": "a commit that claims to change no row lost rows or brought rows back",
     "ICM-186": "no engine of the policy can do the work of a batch",
-    "ICM-187": "due maintenance waits for loads or readers of its table that do not end",
+    "ICM-187": "due maintenance waits for loads or readers of its table, or for runs in the queue, that do not end",
 }
 
 LOST_FILE_FIX = (

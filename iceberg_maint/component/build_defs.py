@@ -131,6 +131,8 @@ def _execute(context: dg.AssetExecutionContext, received: Received, launcher: La
     if received.must_yield():
         received.leave_due()
         return
+    if received.may_be_left():
+        return
     command = "run" if context.selected_asset_keys else "observe"
     extras = launch_extras(context, assets, received.own)
     try:
@@ -165,7 +167,8 @@ def _sensor(options: Options, keys: Sequence[dg.AssetKey]) -> list[dg.SensorDefi
             options.sensor,
             target=dg.AssetSelection.assets(*keys),
             default_status=dg.DefaultSensorStatus.RUNNING,
-            run_tags={ENGINE_TAG: "spark"},
+            # Where runs wait for one another, those of the project are first.
+            run_tags={ENGINE_TAG: "spark", "dagster/priority": "-1"},
             description="Measures tables after their loads, and requests the maintenance that is due.",
         )
     ]

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from iceberg_maint.defs.dagster_internals import unfinished_backfills
+from iceberg_maint.defs.names import ENGINE_TAG
 
-_IN_PROGRESS = (
-    dg.DagsterRunStatus.QUEUED,
+_WITH_A_SLOT = (
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 )
+_IN_PROGRESS = (dg.DagsterRunStatus.QUEUED, *_WITH_A_SLOT)
 _PLANNED, _DONE = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION
 
 
@@ -60,6 +61,16 @@ def _uses(
     for backfill in unfinished_backfills(instance):
         for key in keys & set(backfill.asset_selection or ()):
             yield f"{key.to_user_string()} (backfill {backfill.backfill_id[:8]})", key
+
+
+def waiting_for_the_slot(instance: dg.DagsterInstance) -> dict[str, dg.AssetKey | None]:
+    """The queued runs of others that start as soon as a run ends: the instance runs as many as it may at once."""
+    queue = instance.get_concurrency_config().run_queue_config
+    limit = -1 if queue is None else queue.max_concurrent_runs
+    if limit < 0 or instance.get_runs_count(dg.RunsFilter(statuses=list(_WITH_A_SLOT))) < limit:
+        return {}
+    queued = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    return {f"run {run.run_id[:8]} in the queue": None for run in queued if ENGINE_TAG not in run.tags}
 
 
 def _to_materialize(instance: dg.DagsterInstance, run_id: str) -> set[dg.AssetKey]:

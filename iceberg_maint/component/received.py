@@ -10,10 +10,10 @@ import dagster as dg
 from dagster_shared.serdes import deserialize_value
 
 from iceberg_maint import __version__
-from iceberg_maint.component.pipeline import uses_in_progress
+from iceberg_maint.component.pipeline import uses_in_progress, waiting_for_the_slot
 from iceberg_maint.component.table_assets import TableAssets
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.defs.assets.check_targets import last_results, materialization_targets
+from iceberg_maint.defs.assets.check_targets import last_results, materialization_targets, result_age_seconds
 from iceberg_maint.defs.automation.ranges import pick_ranges
 from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 from iceberg_maint.defs.instance import busy_assets
@@ -28,7 +28,9 @@ _BY_AUTOMATION = ("dagster/from_automation_condition", "dagster/auto_materialize
 """Tags of a run that a condition requested. What a person starts does not yield."""
 _DUE_SINCE = "due_since"
 _LATE = "ICM-187"
-_WAITS_FOR_NONE = "No load and no reader of the table is in progress."
+_WAITS_FOR_NONE = (
+    "No load and no reader of the table is in progress, and no run waits for the slot of maintenance."
+)
 NOT_DUE = "No maintenance is due now."
 UNKNOWN_DUE = "The run ended without a measurement. The next one evaluates this check."
 
@@ -81,7 +83,7 @@ class Received:
         self._card: dict[str, Any] = {}
         tags = context.run.tags
         self._waits = bool(context.selected_asset_keys) and any(tag in tags for tag in _BY_AUTOMATION)
-        self._asked_seconds, self._uses = -_ASK_SECONDS, dict[str, dg.AssetKey]()
+        self._asked_seconds, self._uses = -_ASK_SECONDS, dict[str, dg.AssetKey | None]()
 
     def take(self, messages: Sequence[Any]) -> bool:
         """Stores the messages that are new. Says whether the run must begin no further batch."""
@@ -92,16 +94,36 @@ class Received:
         return self.must_yield()
 
     def must_yield(self) -> bool:
-        """Whether a load or a reader of the table is in progress or waits for its start, unless the maintenance has waited too
-        long for them or a person started it."""
+        """Whether a load or a reader of the table is in progress or waits for its start, or another run for the slot of this one,
+        unless the maintenance has waited too long for them or a person started it."""
         if self._waits and not self._uses and time.monotonic() - self._asked_seconds >= _ASK_SECONDS:
-            self._uses = uses_in_progress(self._instance, self.assets.pipeline, self._context.run.run_id)
+            self._uses = self._find_uses()
             self._asked_seconds = time.monotonic()
             if self._uses and self._has_waited_too_long():
                 self._waits, self._uses = False, {}
             elif self._uses:
                 self._context.log.info(f"{self.assets.table}: yields to {', '.join(self._uses)}")
         return bool(self._uses)
+
+    def may_be_left(self) -> bool:
+        """Whether a run that only measures leaves this table for the next time: another run waits for its slot, and the table was
+        measured within the time that maintenance may wait."""
+        run = self._context.run
+        if self._context.selected_asset_keys or not any(tag in run.tags for tag in _BY_AUTOMATION):
+            return False
+        if not (waiting := waiting_for_the_slot(self._instance)):
+            return False
+        # Each measurement evaluates this check.
+        if result_age_seconds(self._instance, self._waits_check) > self._wait_seconds:
+            return False
+        self._context.log.info(
+            f"{self.assets.table}: not measured now, {', '.join(waiting)} waits for the slot of this run"
+        )
+        return True
+
+    def _find_uses(self) -> dict[str, dg.AssetKey | None]:
+        uses = uses_in_progress(self._instance, self.assets.pipeline, self._context.run.run_id)
+        return {**uses, **waiting_for_the_slot(self._instance)}
 
     def leave_due(self) -> None:
         """Ends the run before its work. What is due stays due, or is due again after the load: Dagster does not see each load
@@ -255,9 +277,7 @@ class Received:
         """Fails if maintenance has been due for longer than the limit and the table is used now: it no longer waits then."""
         now = time.time()
         since = now if self._did_work else self._due_since() or now
-        uses = (
-            uses_in_progress(self._instance, self.assets.pipeline, self._context.run.run_id) if is_due else {}
-        )
+        uses = self._find_uses() if is_due else {}
         passed = not uses or now - since <= self._wait_seconds
         text = f"Waits for {', '.join(uses)}." if uses else _WAITS_FOR_NONE
         if not passed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,7 @@ from dagster._core.execution.api import create_execution_plan
 
 from iceberg_maint.component import Options, build_iceberg_maintenance_defs
 from iceberg_maint.component.pipeline import Pipeline, uses_in_progress
-from iceberg_maint.defs.names import NO_PROGRESS_CHECK
+from iceberg_maint.defs.names import ENGINE_TAG, NO_PROGRESS_CHECK
 from iceberg_maint_tests.support.component.pipeline import (
     AUTOMATION,
     DAYS,
@@ -35,6 +36,14 @@ HOUSEKEEPING = dg.AssetKey(["iceberg_maint", "lake", "db", "events__housekeeping
 @pytest.fixture
 def project() -> Iterator[PipelineProject]:
     with dg.DagsterInstance.ephemeral() as instance:
+        yield PipelineProject(instance)
+
+
+@pytest.fixture
+def with_one_slot(tmp_path: Path) -> Iterator[PipelineProject]:
+    """On an instance that runs one run at once."""
+    (tmp_path / "dagster.yaml").write_text("concurrency: {runs: {max_concurrent_runs: 1}}\n", "utf-8")
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         yield PipelineProject(instance)
 
 
@@ -83,6 +92,47 @@ def test_run_that_a_condition_requested_begins_nothing_beside_a_load_or_a_read(
     assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION).success
     assert project.launched == launched + 1
     assert project.due() == {"p=0": "SUCCEEDED"}
+
+
+def test_maintenance_gives_the_only_slot_to_a_run_in_the_queue(with_one_slot: PipelineProject) -> None:
+    project = with_one_slot
+    project.observe("p=0")
+    run = project.enqueue(report.key)
+    launched = project.launched
+    assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION).success
+    assert (project.launched, project.due()) == (launched, {"p=0": "FAILED"})
+    project.observe("p=0")
+    assert project.waits().description == f"Waits for run {run.run_id[:8]} in the queue."
+    project.observe("p=0", wait_minutes=0)
+    launched = project.launched
+    assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION, wait_minutes=0).success
+    assert project.launched == launched + 1
+
+
+def test_run_in_the_queue_of_maintenance_itself_is_no_reason_to_wait(with_one_slot: PipelineProject) -> None:
+    project = with_one_slot
+    run = project.enqueue(report.key)
+    project.instance.add_run_tags(run.run_id, {ENGINE_TAG: "spark"})
+    assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION).success
+    assert project.launched == 1
+
+
+def test_run_in_the_queue_does_not_hold_up_maintenance_where_slots_are_free(project: PipelineProject) -> None:
+    project.enqueue(report.key)
+    assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION).success
+    assert project.launched == 1
+
+
+def test_table_that_was_measured_lately_is_left_while_a_run_waits_for_the_slot(
+    with_one_slot: PipelineProject,
+) -> None:
+    project = with_one_slot
+    project.enqueue(report.key)
+    counts = []
+    for wait_minutes, tags in ((60, AUTOMATION), (60, AUTOMATION), (60, {}), (0, AUTOMATION)):
+        project.observe(wait_minutes=wait_minutes, tags=tags)
+        counts.append(project.launched)
+    assert counts == [1, 1, 2, 3]
 
 
 def test_run_that_a_person_started_does_not_wait(project: PipelineProject) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import math
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -40,7 +43,14 @@ def last_results(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The last results of checks without partitions, which a run repeats that cannot evaluate them again."""
     for key in keys:
-        records = instance.event_log_storage.get_asset_check_execution_history(
-            key, limit=1, status={CheckStatus.SUCCEEDED, CheckStatus.FAILED}
-        )
-        yield from (r.evaluation for r in records if r.evaluation is not None)
+        yield from (r.evaluation for r in _last_records(instance, key) if r.evaluation is not None)
+
+
+def result_age_seconds(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> float:
+    """Seconds since the last result of a check without partitions. Infinite without one."""
+    return min((time.time() - r.create_timestamp for r in _last_records(instance, key)), default=math.inf)
+
+
+def _last_records(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> Sequence[Any]:
+    results = {CheckStatus.SUCCEEDED, CheckStatus.FAILED}
+    return instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=results)

@@ -204,6 +204,8 @@ class Lake:
                 )
                 if is_ != wanted
             )
+        # The next part has another lake by the same name of the catalog.
+        session.stop()
 
 
 def _rows(session: Any, table: TableId) -> list[Any]:

@@ -8,6 +8,12 @@ from typing import Any
 import dagster as dg
 from dagster._core.events import StepMaterializationData
 from dagster._core.execution.api import create_execution_plan
+from dagster._core.remote_origin import (
+    InProcessCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from iceberg_maint import __version__
 from iceberg_maint.component import Options, build_iceberg_maintenance_defs
@@ -108,12 +114,12 @@ class PipelineProject:
             instance=self.instance, tags={**tags, **limits}, raise_on_error=False
         )
 
-    def observe(self, *due: str, wait_minutes: int = 60) -> None:
+    def observe(self, *due: str, wait_minutes: int = 60, tags: Mapping[str, str] | None = None) -> None:
         launcher = self.sends(STARTED, health(*due), DONE)
         job = self.definitions(launcher, wait_minutes).resolve_implicit_global_asset_job_def()
         check = dg.AssetCheckKey(KEY, NO_PROGRESS_CHECK)
         subset = job.get_subset(asset_selection=set(), asset_check_selection={check})
-        assert subset.execute_in_process(instance=self.instance).success
+        assert subset.execute_in_process(instance=self.instance, tags=dict(tags or {})).success
 
     def begin(
         self, key: dg.AssetKey, status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED
@@ -127,6 +133,17 @@ class PipelineProject:
             status=status,
             tags=tags,
             asset_selection=frozenset({key}),
+        )
+
+    def enqueue(self, key: dg.AssetKey) -> dg.DagsterRun:
+        """A run that waits for its start."""
+        job = self.definitions(self.sends()).resolve_implicit_global_asset_job_def()
+        location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="host"))
+        return self.instance.create_run_for_job(
+            job.get_subset(asset_selection={key}),
+            status=dg.DagsterRunStatus.QUEUED,
+            asset_selection=frozenset({key}),
+            remote_job_origin=RemoteJobOrigin(RemoteRepositoryOrigin(location, "host"), job.name),
         )
 
     def end(self, run: dg.DagsterRun, key: dg.AssetKey) -> None:
