@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.applicability import (
     has_position_deletes,
     losing_readers,
     position_delete_feature,
+    slowed_readers,
 )
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.columns import codec_of, writes_parquet
@@ -81,6 +82,9 @@ def _on_position_deletes(
         if policy.readers:
             why = f"{_names(lost)} of the policy key readers would lose the table"
         return f"no {feature.value}: {why}; {_instead(batches) if equality else 'position delete files stay'}"
+    if (slowed := slowed_readers(policy)) and equality:
+        why = f"they slow down {_names(slowed)} of the policy key readers"
+        return f"no {feature.value}: {why}; {_instead(batches)}"
     writing = [b for b in batches or () if _writes_position_deletes(b)]
     if has_position_deletes(measured) or not (writing or (batches is None and equality)):
         return ""

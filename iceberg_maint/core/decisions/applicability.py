@@ -200,6 +200,9 @@ UNREAD: Mapping[Feature, frozenset[Reader]] = {
     Feature.POSITION_DELETES_ORC: _NOT_ORC,
 }
 """The readers that do not read a feature. A test compares this with the record of `make qualify SUITE=readers`."""
+_SLOWED = frozenset({Reader.DUCKDB})
+"""The readers whose queries take more than a quarter longer where position deletes or vectors delete one row of a
+hundred (`make bench BENCH=cdc`)."""
 
 
 def position_delete_feature(measured: Measured, properties: Mapping[str, str]) -> Feature:
@@ -231,16 +234,25 @@ def losing_readers(
     return () if allowed else tuple(sorted(unread))
 
 
+def slowed_readers(policy: Policy) -> tuple[Reader, ...]:
+    """Returns the readers that the policy names and for whose speed no equality delete is converted. None if the policy
+    asks for conversions."""
+    named = () if policy.equality_deletes.route is Route.CONVERT else policy.readers
+    return tuple(sorted(_SLOWED.intersection(named)))
+
+
 def readers_policy(
     policy: Policy, measured: Measured, properties: Mapping[str, str] = NO_PROPERTIES
 ) -> Policy:
-    """Returns the policy that writes no position deletes if a reader would lose the table. Equality deletes are applied by
-    rewriting the data files. Position delete files stay: writers of format v3 add none, and a rewrite for other reasons
-    applies them."""
-    if not losing_readers(measured, policy, properties):
+    """Returns the policy that writes no position deletes if a reader would lose the table, and converts no equality
+    deletes if that would slow a named reader down. Equality deletes are then applied by rewriting the data files. Position
+    delete files of a table that a reader would lose stay: writers of format v3 add none, and a rewrite for other
+    reasons applies them."""
+    lost = losing_readers(measured, policy, properties)
+    if not (lost or slowed_readers(policy)):
         return policy
-    return replace(
-        policy,
-        equality_deletes=replace(policy.equality_deletes, route=Route.REWRITE),
-        rewrite_position_delete_files=replace(policy.rewrite_position_delete_files, min_input_files=None),
-    )
+    rewriting = replace(policy, equality_deletes=replace(policy.equality_deletes, route=Route.REWRITE))
+    if not lost:
+        return rewriting
+    deletes = replace(policy.rewrite_position_delete_files, min_input_files=None)
+    return replace(rewriting, rewrite_position_delete_files=deletes)

@@ -208,7 +208,7 @@ class Policy:
         (),
         "engines that read the table (clickhouse, daft, duckdb, polars, pyiceberg, spark); deletes become deletion vectors "
         "only if all of them read vectors; with none named, only if the table has a vector already, or "
-        "equality_deletes.route is convert; "
+        "equality_deletes.route is convert; with duckdb, route auto rewrites, because deletes slow its queries down; "
         "a rewrite that brings ORC, Avro or lz4 that one does not read is refused",
     )
     blackout_hours: tuple[str, ...] = key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")

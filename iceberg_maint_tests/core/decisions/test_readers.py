@@ -136,6 +136,40 @@ def test_sentence_names_what_is_brought_and_what_the_other_way_costs(
     assert readers_sentence(measured, policy, {}, batches) == in_plan
 
 
+@pytest.mark.parametrize(
+    ("readers", "route", "expected"),
+    [
+        ((SPARK, DUCKDB), Route.AUTO, Route.REWRITE),
+        ((SPARK, DUCKDB), Route.CONVERT, Route.CONVERT),
+        ((SPARK,), Route.AUTO, Route.AUTO),
+        ((), Route.AUTO, Route.AUTO),
+    ],
+    ids=["slowed reader", "slowed reader against the route", "reader that is not slowed", "no reader named"],
+)
+def test_equality_deletes_are_not_converted_for_a_reader_that_position_deletes_slow_down(
+    readers: tuple[Reader, ...], route: Route, expected: Route
+) -> None:
+    policy = named(*readers, route=route)
+    measured = measure_files(table_of(EQUALITY), policy.rewrite_data_files)
+    used = readers_policy(policy, measured)
+    assert used.equality_deletes.route is expected
+    assert used.rewrite_position_delete_files == policy.rewrite_position_delete_files
+
+
+def test_sentence_names_the_reader_that_position_deletes_slow_down() -> None:
+    policy = named(SPARK, DUCKDB)
+    table = table_of(EQUALITY, format_version=3)
+    measured = measure_files(table, policy.rewrite_data_files)
+    batches = [b for p in plans(table, readers_policy(policy, measured)) for b in p.batches]
+    why = "no deletion vectors: they slow down duckdb of the policy key readers; "
+    assert (
+        readers_sentence(measured, policy, {}) == why + "equality deletes are applied by rewriting data files"
+    )
+    assert readers_sentence(measured, policy, {}, batches) == (
+        why + "the data files under equality deletes are rewritten: 400 B read and written"
+    )
+
+
 def test_sentence_on_position_deletes_of_v2_names_no_reader() -> None:
     table = table_of(EQUALITY)
     measured = measure_files(table, named().rewrite_data_files)
