@@ -10,7 +10,7 @@ from uuid import uuid4
 from bench.race.stream import RaceTable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, one_line
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, one_line
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 

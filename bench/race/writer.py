@@ -19,7 +19,8 @@ from typing import Any, TextIO
 from bench.race.place import RacePlace
 from bench.race.stream import KEY, NUMBER_PROPERTY, RaceTable, only_deletes, rows_of, tables_of
 from iceberg_maint.demo.equality_deletes import append_upserts
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes
 from iceberg_maint.wiring.adapters import load
 
 READY = "ready"

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from iceberg_maint.cli.command import Terminated, command, group, overrides_option, terminated_by_signals
 from iceberg_maint.cli.context import Session, operator
+from iceberg_maint.cli.orphan_trash import (
+    check_mark,
+    hold_lease,
+    marks_of,
+    new_run_id,
+    orphan_scan,
+    pinned,
+    record_of,
+    record_of_restore,
+    trash_of,
+)
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.work import RemoveOrphanFiles
 from iceberg_maint.errors import (
     EXIT_DONE,
@@ -37,11 +46,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from iceberg_maint.core.model.table_state import TableState
-    from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.loop.context import Context
-    from iceberg_maint.ports.stored import Lease
     from iceberg_maint.removal.removal_progress import TrashChange
-    from iceberg_maint.removal.remove_orphans import OrphanRemoval
 
 _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
@@ -71,7 +77,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    state, policy = _pinned(context, table)
+    state, policy = pinned(context, table)
     section = policy.remove_orphan_files
     in_flight = frozenset(
         f.path for a in context.ledger.work.open_attempts(state.uuid) for f in a.files or ()
@@ -79,7 +85,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
-        _orphan_scan(session, table).scan(state, section, in_flight=in_flight) as result,
+        orphan_scan(session, table).scan(state, section, in_flight=in_flight) as result,
     ):
         summary = summarize(result.paths.orphans(), result.removal.target.prefixes, _SHOWN)
         if lines is not None:
@@ -106,9 +112,9 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    state, policy = _pinned(context, table)
-    removal = _orphan_scan(session, table)
-    marks = _marks(removal, state, policy)
+    state, policy = pinned(context, table)
+    removal = orphan_scan(session, table)
+    marks = marks_of(removal, state, policy)
     stored = removal.stored_releases(state, policy.remove_orphan_files)
     releases = [{"release_id": r.release_id, "snapshots": len(r.snapshots)} for r in stored]
 
@@ -137,7 +143,7 @@ def trash(session: Session, name: str, approve: str | None, overrides: dict[str,
 @command
 def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
     """Delete files that have been in the trash of TABLE for remove_orphan_files.delete_after_seconds."""
-    _check_mark(session, session.context().catalogs.find(name), mark_id, overrides)
+    check_mark(session, session.context().catalogs.find(name), mark_id, overrides)
     return _remove(session, name, Scope(marks=False, mark_id=mark_id), overrides)
 
 
@@ -152,14 +158,14 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    _check_mark(session, table, mark_id, overrides)
-    state, policy = _pinned(context, table)
-    run_id = _run_id()
+    check_mark(session, table, mark_id, overrides)
+    state, policy = pinned(context, table)
+    run_id = new_run_id()
     trash_changes: list[TrashChange] = []
     started_ms = context.clock.now_ms()
-    with _leased(context, state, run_id) as lease, terminated_by_signals(lambda: None):
+    with hold_lease(context, state, run_id) as lease, terminated_by_signals(lambda: None):
         try:
-            _orphan_scan(session, table).restore(
+            orphan_scan(session, table).restore(
                 state,
                 policy.remove_orphan_files,
                 mark_id=mark_id,
@@ -168,13 +174,14 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
             )
         finally:
             append_record(
-                _restored(state, policy, run_id, started_ms, context.clock.now_ms(), trash_changes), context
+                record_of_restore(state, policy, run_id, started_ms, context.clock.now_ms(), trash_changes),
+                context,
             )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
         for e in trash_changes
     ]
-    trash = _trash(session, table, overrides)
+    trash = trash_of(session, table, overrides)
 
     def draw(console: Console) -> None:
         if not shown:
@@ -198,15 +205,15 @@ def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
     """
     context = session.context()
     table = context.catalogs.find(name)
-    state, policy = _pinned(context, table)
+    state, policy = pinned(context, table)
     _check_dropped(context, state, table_uuid)
-    run_id, started_ms = _run_id(), context.clock.now_ms()
-    with _leased(context, state, run_id):
+    run_id, started_ms = new_run_id(), context.clock.now_ms()
+    with hold_lease(context, state, run_id):
         context.ledger.leases.adopt_table(table_uuid, str(table))
         suffix = f": {note}" if note else ""
         message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{suffix}"
         times = started_ms, context.clock.now_ms()
-        append_record(_record(state, policy, run_id, times, OutcomeStatus.NO_OP, message), context)
+        append_record(record_of(state, policy, run_id, times, OutcomeStatus.NO_OP, message), context)
     document = {"run_id": run_id, "table": str(table), "adopted": table_uuid, "note": note}
     session.emit(document, lambda console: console.print(message, markup=False))
     return EXIT_DONE
@@ -246,10 +253,10 @@ def _remove(session: Session, name: str, scope: Scope, overrides: dict[str, str]
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    storage = replace(context.storage, orphan_files=lambda table: _orphan_scan(session, table, scope))
+    storage = replace(context.storage, orphan_files=lambda table: orphan_scan(session, table, scope))
     context = replace(context, storage=storage).ended_by(end_process)
     request = Request(
-        _run_id(),
+        new_run_id(),
         force=True,
         operations=(Operation.REMOVE_ORPHAN_FILES,),
         started_by=f"command line, {operator()}",
@@ -275,7 +282,7 @@ def _remove(session: Session, name: str, scope: Scope, overrides: dict[str, str]
         )
     if message := next((b.message for b in outcome.batches if b.message), outcome.message):
         session.say_of(table, message)
-    marks = _trash(session, table, overrides)
+    marks = trash_of(session, table, overrides)
 
     def draw(console: Console) -> None:
         draw_outcome(console, outcome)
@@ -308,106 +315,3 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
         ) from why
     with file:
         yield file
-
-
-def _orphan_scan(session: Session, table: TableId, scope: Scope | None = None) -> OrphanRemoval:
-    from iceberg_maint.wiring.adapters import OrphanScans
-
-    context = session.context()
-    return OrphanScans(session.config(), context.catalogs, context.clock, context.ledger)(table, scope)
-
-
-def _pinned(context: Context, table: TableId) -> tuple[TableState, Policy]:
-    state = context.catalogs[table.catalog].pin(table)
-    return state, context.policies.of(state)
-
-
-def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
-    state, policy = _pinned(session.context(overrides), table)
-    return _marks(_orphan_scan(session, table), state, policy)
-
-
-def _marks(removal: OrphanRemoval, state: TableState, policy: Policy) -> list[dict[str, Any]]:
-    from iceberg_maint.cli.pages.orphans_page import mark_document
-
-    section = policy.remove_orphan_files
-    return [
-        mark_document(m.header, m.files, m.size_bytes, section.delete_after_seconds, restored=m.restored)
-        for m in removal.trash_batches(state, section)
-    ]
-
-
-def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
-    if mark_id is None:
-        return
-    mark_ids = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "retained"]
-    if mark_id not in mark_ids:
-        raise UnknownTableError(
-            "ICM-126",
-            f"{table}: the trash has no mark '{mark_id}'.",
-            f"name one of these: {', '.join(dict.fromkeys(mark_ids)) or 'none'}.",
-        )
-
-
-@contextmanager
-def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]:
-    from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, leased
-
-    with leased(context, state, run_id, LEASE_TTL_SECONDS + 5) as lease:
-        if lease is None:
-            raise RefusedError(
-                "ICM-109",
-                f"{state.table}: another run holds the lease.",
-                "wait until that run ends, then run the command again.",
-            )
-        yield lease
-
-
-def _restored(
-    state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[TrashChange]
-) -> Record:
-    files, unrestored = sum(e.restored_files for e in done), sum(e.left_files for e in done)
-    status = OutcomeStatus.FAILED if unrestored else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP
-    marks = ", ".join(dict.fromkeys(e.mark_id for e in done)) or "no mark"
-    message = f"Restored {files} files of {marks}. {unrestored} files stay in the trash."
-    return _record(state, policy, run_id, (started_ms, ended_ms), status, message)
-
-
-def _record(
-    state: TableState,
-    policy: Policy,
-    run_id: str,
-    times_ms: tuple[int, int],
-    status: OutcomeStatus,
-    message: str,
-) -> Record:
-    from iceberg_maint.core.model.codec import digest
-
-    snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
-    return Record(
-        record_id=uuid.uuid4().hex,
-        run_id=run_id,
-        table=str(state.table),
-        table_uuid=state.uuid,
-        operation=Operation.REMOVE_ORPHAN_FILES,
-        started_ms=times_ms[0],
-        ended_ms=times_ms[1],
-        plan_id=None,
-        policy_digest=digest(policy),
-        versions={},
-        outcome=OperationOutcome(
-            table=str(state.table),
-            operation=Operation.REMOVE_ORPHAN_FILES,
-            outcome=status,
-            reason=Reason.FORCED,
-            snapshot_before=snapshot_id,
-            snapshot_after=snapshot_id,
-            batches=(),
-            partitions=(),
-            message=message,
-        ),
-    )
-
-
-def _run_id() -> str:
-    return f"orphans-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -22,7 +22,8 @@ from unittest.mock import patch
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.rest import RestCatalog, rest_catalog
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

@@ -7,8 +7,8 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.assets.data_run import MaintenanceRun
+from iceberg_maint.defs.assets.housekeeping_metadata import counts_metadata
 from iceberg_maint.defs.assets.housekeeping_run import HousekeepingRun
-from iceberg_maint.defs.assets.metadata import counts_metadata
 from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
 from iceberg_maint.defs.assets.table_specs import (
     check_specs,

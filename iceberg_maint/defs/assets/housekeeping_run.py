@@ -17,7 +17,8 @@ from iceberg_maint.core.outcomes.outcome import (
     combine_outcomes,
 )
 from iceberg_maint.defs.assets.check_targets import last_results
-from iceberg_maint.defs.assets.metadata import cursor_metadata, housekeeping_metadata
+from iceberg_maint.defs.assets.housekeeping_metadata import housekeeping_metadata
+from iceberg_maint.defs.assets.metadata import cursor_metadata
 from iceberg_maint.defs.assets.partition_checks import log_evaluations
 from iceberg_maint.defs.assets.table_card import assessed_view
 from iceberg_maint.defs.assets.table_checks import housekeeping_evaluations

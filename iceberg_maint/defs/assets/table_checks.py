@@ -13,7 +13,7 @@ from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
 from iceberg_maint.core.outcomes.attestation import Attestation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
 from iceberg_maint.core.removal.orphan_rules import sign
-from iceberg_maint.defs.assets.metadata import housekeeping_check_metadata
+from iceberg_maint.defs.assets.housekeeping_metadata import housekeeping_check_metadata
 from iceberg_maint.defs.assets.partition_checks import finding_sentence
 from iceberg_maint.defs.assets.table_specs import DESCRIPTIONS
 from iceberg_maint.defs.names import ATTESTED_CHECK, NO_PROGRESS_CHECK, QUARANTINE_CHECK

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from iceberg_maint.core.outcomes.failures import is_environment
 from iceberg_maint.engines.spark.commit.table_operations import refusal
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, all_lines, causes
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.errors import IcebergMaintError, UnreadableTableError
 

@@ -33,14 +33,11 @@ from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, commit_
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
-from iceberg_maint.engines.spark.jvm.bridge import (
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, CheckWrites, PlainJvm, bridge_of
+from iceberg_maint.engines.spark.jvm.java_errors import (
     DEAD_JVM_ERRORS,
     JVM_ERRORS,
-    Bridge,
-    CheckWrites,
-    PlainJvm,
     all_lines,
-    bridge_of,
     connection_lost,
     failed_by_environment,
     one_line,

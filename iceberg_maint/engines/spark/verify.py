@@ -33,14 +33,9 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.engines.spark.deletes import deleted_rows
-from iceberg_maint.engines.spark.jvm.bridge import (
-    JVM_ERRORS,
-    Bridge,
-    causes,
-    failed_by_environment,
-    first_cause,
-)
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import LIST, OBJECT, STRING, TASK, JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, causes, failed_by_environment, first_cause
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes

@@ -22,9 +22,10 @@ from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.key_files import key_bounds, keys_without_null
 from iceberg_maint.engines.spark.deletes.merge_position_deletes import merge
-from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge, one_line
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import DEAD_JVM_ERRORS, one_line
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError
 from iceberg_maint.engines.spark.rewrite.columnar.key_positions import find_deleted_positions

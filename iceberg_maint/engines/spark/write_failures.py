@@ -15,15 +15,10 @@ from typing import Any
 from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.keys import NULL_KEYS
-from iceberg_maint.engines.spark.jvm.bridge import (
-    JVM_ERRORS,
-    Bridge,
-    causes,
-    failed_by_environment,
-    first_cause,
-)
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, causes, failed_by_environment, first_cause
 from iceberg_maint.engines.spark.scan.iceberg_reader import IcebergReader
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
 from iceberg_maint.engines.spark.scan.staging import plan_tasks, read_staged, staged, wrong_keys

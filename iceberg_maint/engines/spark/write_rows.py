@@ -16,8 +16,9 @@ from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesP
 from iceberg_maint.engines.spark.deletes.convert import AppliedPositions, apply_by_vectors, apply_in_memory
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.position_delete_rows import check_named_files
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.rewrite.bin_pack import GroupResult

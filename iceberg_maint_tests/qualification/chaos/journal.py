@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.engines.spark.jvm.bridge import causes
+from iceberg_maint.engines.spark.jvm.java_errors import causes
 from iceberg_maint_tests.qualification.chaos.lake import Row
 
 _DEFINITE = (

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, causes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, causes
 from iceberg_maint.engines.spark.session.settings import catalog_conf
 from iceberg_maint.wiring.adapters import load
 

@@ -23,7 +23,8 @@ from iceberg_maint.catalog import approved_io as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session, load_configuration
 from iceberg_maint.config import Config
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes
 from iceberg_maint.errors import EXIT_REFUSED
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import Store

@@ -17,7 +17,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.engines.spark.commit.gate import pending_publishes
-from iceberg_maint.engines.spark.jvm.bridge import one_line
+from iceberg_maint.engines.spark.jvm.java_errors import one_line
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 

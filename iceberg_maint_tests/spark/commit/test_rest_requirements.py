@@ -17,7 +17,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Reje
 from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
 from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
 from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes
 from iceberg_maint_tests.qualification.rest_races import FAULTS, KEPT, LATE, LOST, races
 from iceberg_maint_tests.spark.commit.test_expire_snapshots import append, grown, ids
 from iceberg_maint_tests.support.context import commit_context

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from iceberg_maint.engines.spark.commit.gate import GateRefusedError
 from iceberg_maint.engines.spark.commit.retry import quiet_proxies
 from iceberg_maint.engines.spark.commit.table_operations import GuardedTableOperations
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark

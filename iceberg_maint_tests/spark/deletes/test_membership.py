@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.planning.batch_memory import Preflight
 from iceberg_maint.engines.spark.deletes.membership import equality_deleted_rows
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.engines.spark.scan.scan import Table, load_table_info
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.engines.spark.deletes import membership
 from iceberg_maint.engines.spark.deletes.key_files import KeyFiles
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.spark.deletes.test_membership import BROADCAST, Lake, rows_of
 

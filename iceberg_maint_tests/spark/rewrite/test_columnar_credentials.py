@@ -11,7 +11,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, WorkerFailedError
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import WorkerFailedError
 from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
 
 SECRET = "c4nary-73"

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError, WorkerFailedError, causes
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import CancelledError, WorkerFailedError, causes
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
 from iceberg_maint.engines.spark.rewrite.columnar import job, strategy
 from iceberg_maint.engines.spark.rewrite.columnar.job import (

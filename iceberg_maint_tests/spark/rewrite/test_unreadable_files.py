@@ -16,7 +16,7 @@ from iceberg_maint.columnar.parquet.parquet_metadata import get
 from iceberg_maint.columnar.parquet.thrift import Struct
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.engines.spark import write_failures
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.columnar.test_splice import edited

@@ -271,7 +271,8 @@ class Runner:
 
 @pytest.mark.spark
 def test_callbacks_two_users_share_one_server_that_ends_with_the_last(spark: SparkSession) -> None:
-    from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 
     bridge = Bridge(spark)
     java_thread = bridge.jvm.java.util.concurrent.Executors.newSingleThreadExecutor()
@@ -304,9 +305,9 @@ def test_callbacks_two_users_share_one_server_that_ends_with_the_last(spark: Spa
 
 @pytest.mark.spark
 def test_causes_of_a_java_exception_are_named_outermost_first(spark: SparkSession) -> None:
-    from iceberg_maint.engines.spark.jvm.bridge import (
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.java_errors import (
         JVM_ERRORS,
-        Bridge,
         cause_classes,
         connection_lost,
         one_line,

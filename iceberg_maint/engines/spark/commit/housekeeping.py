@@ -56,8 +56,9 @@ from iceberg_maint.engines.spark.commit.retry import (
     snapshot_with_token,
 )
 from iceberg_maint.engines.spark.commit.rewrite_files import summary_of
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, failed_by_environment, one_line
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, MANIFEST, OBJECT, STRING, JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import failed_by_environment, one_line
 from iceberg_maint.engines.spark.scan.scan import metadata_specs, spec_values
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written

@@ -24,13 +24,8 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_skew import FIX
 from iceberg_maint.engines.spark.commit.gate import Gate
 from iceberg_maint.engines.spark.commit.table_operations import EXCEPTIONS, LOST_SWAP
-from iceberg_maint.engines.spark.jvm.bridge import (
-    Bridge,
-    cause_classes,
-    causes,
-    failed_by_environment,
-    one_line,
-)
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import cause_classes, causes, failed_by_environment, one_line
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from iceberg_maint.core.commits.table_rules import TableIds, impossible_requirements, requirements_of
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, one_line
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import OBJECT, STRING, MethodHandles
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes, one_line
 
 _log = logging.getLogger(__name__)
 

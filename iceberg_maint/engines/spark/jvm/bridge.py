@@ -1,4 +1,4 @@
-"""The bridge to the JVM of a Spark session. No other module uses py4j.
+"""The bridge to the JVM of a Spark session. No module outside this package uses py4j.
 
 The bridge calls the public Java classes of Iceberg and Spark. Values cross as Java objects or as
 JSON text. A value that crosses per file costs about 0.3 ms each way. Therefore loops over files run in the JVM,
@@ -18,31 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.clientserver import JavaClient
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import ensure_callback_server_started
 
-from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.engines.spark.jvm.plain_catalogs import PlainCatalogs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 T = TypeVar("T")
-
-JVM_ERRORS = (Py4JError, CapturedException)
-"""What a call into the JVM may raise: a Java exception, or a broken connection."""
-DEAD_JVM_ERRORS = (*JVM_ERRORS, OSError, EOFError)
-"""What a call may raise too if the JVM has died. It must not replace the exception that ended the work."""
-
-
-class CancelledError(Py4JError):  # type: ignore[misc]
-    """Work of a session in this process was cancelled with its jobs: handled as Spark's error of a cancelled job."""
-
-
-class WorkerFailedError(Py4JError):  # type: ignore[misc]
-    """A task failed in a worker process of this machine, by its cause: handled as Spark's error of a failed task."""
-
 
 _callback_lock = threading.Lock()
 _callback_users = 0
@@ -259,7 +242,7 @@ class Bridge:
         self.take_calls(identifier, 1)
         catalog_name, *names = identifier.split(".")
         if self._spark is None:
-            catalog = self.once(_PlainCatalogs).of(catalog_name)
+            catalog = self.once(PlainCatalogs).of(catalog_name)
         else:
             catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         return catalog.loadTable(self.iceberg.catalog.TableIdentifier.parse(".".join(names)))
@@ -367,42 +350,6 @@ class Bridge:
         self.gateway._callback_server = None
 
 
-class _PlainCatalogs:
-    """The Iceberg catalogs of a JVM without a Spark context, built as Iceberg's `SparkCatalog` builds them."""
-
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge, self._conf = bridge, bridge.conf()
-        self._lock = threading.Lock()
-        self._catalogs: dict[str, Any] = {}
-        spark = bridge.jvm.org.apache.spark
-        spark_conf = spark.SparkConf(False)
-        for key, value in self._conf.items():
-            if key.startswith("spark.") and not key.startswith("spark.sql.catalog."):
-                spark_conf.set(key, value)
-        self._hadoop = spark.deploy.SparkHadoopUtil.get().newConfiguration(spark_conf)
-        for key, value in self._conf.items():
-            if not key.startswith("spark."):
-                self._hadoop.set(key, value)
-        context = bridge.iceberg.EnvironmentContext
-        context.put("engine-name", "spark")
-        context.put("engine-version", bridge.spark_version)
-        context.put("app-name", self._conf["spark.app.name"])
-
-    def of(self, name: str) -> Any:
-        """The catalog of this name."""
-        with self._lock:
-            if name not in self._catalogs:
-                prefix = f"spark.sql.catalog.{name}."
-                jvm = self._bridge.jvm
-                properties = jvm.java.util.TreeMap(jvm.java.lang.String.CASE_INSENSITIVE_ORDER)
-                for key, value in self._conf.items():
-                    if key.startswith(prefix):
-                        properties.put(key.removeprefix(prefix), value)
-                build = self._bridge.iceberg.CatalogUtil.buildIcebergCatalog
-                self._catalogs[name] = build(name, properties, self._hadoop)
-            return self._catalogs[name]
-
-
 _shared: list[Bridge] = []
 """The bridge that `bridge_of` returned last."""
 
@@ -429,73 +376,3 @@ def java_column(column: Column) -> Any:
 def sql_name(identifier: str) -> str:
     """`catalog.namespace.table` for Spark's parser: every part in backquotes, backquotes in it doubled."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
-
-
-def java_exception(error: BaseException) -> Any | None:
-    """The Java `Throwable` that a Python exception wraps; None if it wraps none."""
-    if isinstance(error, Py4JJavaError):
-        return error.java_exception
-    if isinstance(error, CapturedException):
-        return error._origin
-    return None
-
-
-def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """(class name, message) of the Java exception and its causes, outermost first; () if the
-    exception came neither from Java nor from a worker process."""
-    if isinstance(error, WorkerFailedError) and error.__cause__ is not None:
-        return python_causes(error.__cause__)
-    chain: list[tuple[str, str]] = []
-    throwable = java_exception(error)
-    if isinstance(throwable, Py4JJavaError):
-        throwable = throwable.java_exception
-    while throwable is not None and len(chain) < 32:
-        chain.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
-        throwable = throwable.getCause()
-    return tuple(chain)
-
-
-def failed_by_environment(error: BaseException) -> bool:
-    """Whether the error, of Java or of Python, says nothing about the files of a table."""
-    if isinstance(error, IcebergMaintError):
-        return error.code in ENVIRONMENT_CODES
-    return is_environment(causes(error) or python_causes(error))
-
-
-def cause_classes(error: BaseException) -> tuple[str, ...]:
-    """Class names of the Java exception and its causes, outermost first."""
-    return tuple(name for name, _ in causes(error))
-
-
-def connection_lost(error: BaseException) -> bool:
-    """Whether the connection to the JVM is lost. The result of the last call is then unknown."""
-    return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError))
-
-
-def all_lines(error: BaseException) -> str:
-    """The innermost cause on one line: its class and its whole message, cut to 500 characters. Iceberg names a missing
-    class in the second line of a message."""
-    chain = causes(error)
-    name, message = chain[-1] if chain else (type(error).__name__, str(error))
-    return f"{name.rpartition('.')[2]}: {' '.join(message.split())[:500]}".rstrip(": .")
-
-
-def first_cause(error: BaseException) -> str:
-    """The innermost cause that has a message, on one line of at most 500 characters. The message of an exception of a
-    Python worker is a traceback, of which this is the last line."""
-    for name, message in reversed(causes(error)):
-        if lines := message.strip().splitlines():
-            is_traceback = name.endswith(".PythonException")
-            text = lines[-1] if is_traceback else f"{name.rpartition('.')[2]}: {' '.join(message.split())}"
-            return text[:500].rstrip(": .")
-    return all_lines(error)
-
-
-def one_line(error: BaseException) -> str:
-    """The innermost cause as one line: its class and the first line of its message."""
-    chain = causes(error)
-    if chain:
-        name, message = chain[-1]
-        return f"{name.rpartition('.')[2]}: {message.splitlines()[0] if message else ''}".rstrip(": ")
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.ports.engine import WorkProgress
 
 _Item = TypeVar("_Item")

@@ -23,7 +23,7 @@ from iceberg_maint.core.model.partition_key import (
     decode_partition,
 )
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, quoted
 from iceberg_maint.engines.spark.jvm.functions import (
     CONTENT_FILE,
@@ -35,6 +35,7 @@ from iceberg_maint.engines.spark.jvm.functions import (
     TASK,
     JavaFunctions,
 )
+from iceberg_maint.engines.spark.jvm.java_errors import DEAD_JVM_ERRORS
 from iceberg_maint.engines.spark.scan.iceberg_reader import live_delete_files
 
 _INDEX = "org.apache.iceberg.DeleteFileIndex"

@@ -22,8 +22,9 @@ from iceberg_maint.core.planning.work import (
     PositionDeleteFile,
     RewritePositionDeleteFiles,
 )
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, java_frame, sql_name
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, java_frame, sql_name
 from iceberg_maint.engines.spark.jvm.functions import LIST, SEPARATOR_WITHIN, JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, cause_classes
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.engines.spark.scan.scan import partitions_filter, scan
 from iceberg_maint.errors import DELETE_AGAIN, RefusedError, StaleBatchError

@@ -24,7 +24,7 @@ from threading import Event
 from typing import Any
 
 from iceberg_maint.core.outcomes.failures import file_system_fix
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.engines.spark.session import class_archive
 from iceberg_maint.engines.spark.session.process_tree import child_pids
 from iceberg_maint.engines.spark.session.session_checks import check_master_answers

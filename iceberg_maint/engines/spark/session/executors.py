@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
-from iceberg_maint.engines.spark.jvm.bridge import (
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.functions import OBJECT, MethodHandles
+from iceberg_maint.engines.spark.jvm.java_errors import (
     DEAD_JVM_ERRORS,
     JVM_ERRORS,
-    Bridge,
     causes,
     connection_lost,
     one_line,
 )
-from iceberg_maint.engines.spark.jvm.functions import OBJECT, MethodHandles
 from iceberg_maint.engines.spark.jvm.jobs import new_job_group
 from iceberg_maint.errors import IcebergMaintError
 

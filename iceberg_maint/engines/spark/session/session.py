@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iceberg_maint.core.outcomes.failures import file_system_fix
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, PlainJvm, bridge_of, one_line
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, PlainJvm, bridge_of
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, one_line
 from iceberg_maint.engines.spark.session.driver_jvm import launch, not_started, starts_here
 from iceberg_maint.engines.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.engines.spark.session.session_checks import check_classic

@@ -13,8 +13,9 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import NoReturn
 
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, PlainJvm
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, PlainJvm
 from iceberg_maint.engines.spark.jvm.functions import OBJECT, STRING, JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS
 from iceberg_maint.engines.spark.session import class_archive
 from iceberg_maint.engines.spark.session.class_archive import (
     QUIET,

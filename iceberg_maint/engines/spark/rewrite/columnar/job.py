@@ -20,9 +20,9 @@ from typing import Any
 from zipimport import zipimporter
 
 import iceberg_maint
-from iceberg_maint.engines.spark.jvm.bridge import (
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.java_errors import (
     JVM_ERRORS,
-    Bridge,
     CancelledError,
     WorkerFailedError,
     one_line,

@@ -12,9 +12,10 @@ from typing import Any
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
 from iceberg_maint.core.planning.file_groups import AppliedDeletes
 from iceberg_maint.core.planning.work import InputFile
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, first_cause
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, connection_lost, first_cause
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import Output, RowDeletes
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult
 from iceberg_maint.engines.spark.scan.iceberg_reader import FilePart, IcebergReader
