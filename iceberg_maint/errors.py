@@ -65,7 +65,7 @@ CODES: dict[str, str] = {
     "ICM-171": "the table used up its time",
     "ICM-172": "an object is archived",
     "ICM-173": "a path names two objects",
-    "ICM-175": "Spark does not start",
+    "ICM-175": "Spark does not start, or a process that does its work was ended",
     "ICM-176": "a file system or a store takes no writes: full, over its quota, read-only or broken; too many open files",
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",

@@ -33,6 +33,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, Manifest, Snapshot, TableState
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import (
     GovernedTableError,
@@ -59,6 +60,8 @@ def _consistent(table: TableId) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        if is_of_process(error):
+            raise
         raise UnreadableTableError(
             "ICM-101",
             f"{table}: its metadata and manifests contradict each other ({type(error).__name__}: {error}). "

@@ -15,6 +15,7 @@ from iceberg_maint.catalog.reachable_files import named_files
 from iceberg_maint.catalog.table_metadata import document_of
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import LocationOwner, location_owner
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
 from iceberg_maint.ports.ledger import Registry
 from iceberg_maint.ports.storage import Store
@@ -127,11 +128,9 @@ class FleetLocationOwners:
                 return pointer, _owner(name, pointer, data)
             except UnknownTableError:
                 return None
-            except MemoryError:
-                raise
-            except (
-                Exception
-            ) as error:  # zlib, json and each wrong type in the document raise their own errors
+            except Exception as error:  # zlib, json and each wrong type in it raise their own errors
+                if is_of_process(error):
+                    raise
                 # The table may have been committed to and cleaned up, or dropped, since the lookup.
                 if len(tried) == _TRIES or pointer in tried:
                     raise RefusedError(
@@ -173,9 +172,9 @@ def _first_claim(
         try:
             data = read_bytes(io, location, "metadata file")
             earlier, updated_ms = _owner(name, location, data), int(document_of(data)["last-updated-ms"])
-        except MemoryError:
-            raise
-        except Exception:  # noqa: BLE001, S112 - as in `_read`; a file before it may be whole
+        except Exception as why:  # as in `_read`; a file before it may be whole
+            if is_of_process(why):
+                raise
             continue
         _log.warning(
             "The scan keeps the files in the locations that %s names, and files written since. %s",

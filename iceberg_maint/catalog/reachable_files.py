@@ -14,7 +14,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg
 from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.catalog.manifests.entries import pending_files
-from iceberg_maint.catalog.manifests.metadata_file import read_bytes
+from iceberg_maint.catalog.manifests.metadata_file import read_bytes, unreadable
 from iceberg_maint.catalog.manifests.reader import (
     FILE_BYTES,
     KINDS,
@@ -27,6 +27,7 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.catalog.table_metadata import document_of, parse_metadata
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Manifest, TableState
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.core.removal.orphan_rules import MetadataLog
 from iceberg_maint.core.removal.released_file_rules import NamedFile
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError, UnreadableTableError
@@ -164,9 +165,11 @@ class MetadataWalk:
                 earlier = {e["metadata-file"]: int(e["timestamp-ms"]) for e in log}
             except UnreadableTableError:
                 return entries, False
-            except (IcebergMaintError, MemoryError):
+            except IcebergMaintError:
                 raise
-            except Exception:  # noqa: BLE001 - zlib, json and each wrong type raise their own errors
+            except Exception as error:  # zlib, json and each wrong type raise their own errors
+                if is_of_process(error):
+                    raise
                 return entries, False
             earlier = {path: ms for path, ms in earlier.items() if path not in entries}
             entries |= earlier
@@ -215,9 +218,9 @@ class MetadataWalk:
         except RefusedError:
             raise
         except Exception as error:  # each file system and decoder raises its own errors
-            raise UnreadableTableError(
-                "ICM-101",
+            raise unreadable(
                 f"{self._table}: a second decoder cannot read manifests that the first one read: {error}. Nothing was removed.",
+                error,
                 "report this error to the maintainers of iceberg-maint.",
             ) from error
 

@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
 
 from iceberg_maint.catalog.manifests.metadata_file import unreadable
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint.machine.files import PRIVATE_FILE, private_folder
@@ -187,4 +188,6 @@ def reaching(name: str, where: str) -> Iterator[None]:
     except IcebergMaintError:
         raise
     except Exception as error:
+        if is_of_process(error):
+            raise
         raise catalog_error(name, where, error) from error

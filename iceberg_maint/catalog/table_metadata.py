@@ -7,15 +7,16 @@ JSON costs 0.5 CPU seconds. Only names and numbers are needed here (spec: "Table
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from iceberg_maint.core.model.codec import json_of
 from iceberg_maint.core.model.columns import uncommon_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import Ref, Snapshot, SortField, TableState
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3
@@ -47,7 +48,7 @@ def read_document(table: TableId, location: str, data: bytes) -> Mapping[str, An
 
 def document_of(data: bytes) -> dict[str, Any]:
     """Returns a metadata file's JSON object, compressed or not. Raises ValueError, TypeError, EOFError, OSError."""
-    document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    document = json_of(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     if not isinstance(document, dict):
         raise TypeError(f"it holds a {type(document).__name__}")
     return document
@@ -57,9 +58,11 @@ def document_of(data: bytes) -> dict[str, Any]:
 def _readable(table: TableId, location: str) -> Iterator[None]:
     try:
         yield
-    except (IcebergMaintError, MemoryError):
+    except IcebergMaintError:
         raise
     except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
+        if is_of_process(error):
+            raise
         raise UnreadableTableError(
             "ICM-101",
             f"cannot load {table}: {location} is not table metadata ({type(error).__name__}: {error}). "

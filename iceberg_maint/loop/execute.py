@@ -137,7 +137,11 @@ def execute(
     result = replace(result, message=context.process.masked(message))
     seconds = attempt.seconds
     cpu_after = context.process.cpu_seconds()
-    cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
+    # The processor time of a JVM that has died is not known.
+    if cpu_before is None or cpu_after is None or cpu_after < cpu_before:
+        cpu_seconds = None
+    else:
+        cpu_seconds = cpu_after - cpu_before
     strategy = None if result.written is None else result.written.strategy
     outcome = replace(
         batch_outcome(batch, result, seconds),

@@ -11,7 +11,7 @@ from iceberg_maint.core.decisions.waits import PublishWait
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.other_writers import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind, TableState
-from iceberg_maint.core.outcomes.failures import file_system_fix
+from iceberg_maint.core.outcomes.failures import ended_process_fix, file_system_fix
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Proof, Verification
 from iceberg_maint.core.planning.batch_memory import MemoryUse
@@ -88,19 +88,19 @@ class EngineFailedError(Exception):
 
 
 class EnvironmentFailedError(IcebergMaintError):
-    """Credentials, a connection or a class are missing, or a file system takes no writes. This says nothing about the batch.
-    The table is unchanged."""
+    """Credentials, a connection or a class are missing, a file system takes no writes, or a process of this machine was ended.
+    This says nothing about the batch. The table is unchanged."""
 
     def __init__(self, message: str, fix: str | None = None) -> None:
-        of_file_system = file_system_fix(message)
-        super().__init__(
-            "ICM-133" if of_file_system is None else "ICM-176",
-            message,
+        code = "ICM-133"
+        fix = (
             fix
             or "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor."
-            if of_file_system is None
-            else f"{of_file_system}. The work then resumes by itself.",
         )
+        for other, found in (("ICM-176", file_system_fix(message)), ("ICM-175", ended_process_fix(message))):
+            if found is not None:
+                code, fix = other, f"{found}. The work then resumes by itself."
+        super().__init__(code, message, fix)
 
     def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str, str]]:
         return (EnvironmentFailedError, (self.message, self.fix))

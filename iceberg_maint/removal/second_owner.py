@@ -10,6 +10,7 @@ from pathlib import Path
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.core.removal.orphan_rules import (
     TRASH,
     MetadataLog,
@@ -127,9 +128,11 @@ def _check_line(
 ) -> None:
     try:
         entries = log_entries(store, version.path)
-    except (IcebergMaintError, MemoryError):
+    except IcebergMaintError:
         raise
     except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
+        if is_of_process(error):
+            raise
         unreadable = MetadataVersion(version.path, f"unreadable: {type(error).__name__}")
         raise _foreign(state, {unreadable.owner: [unreadable]}, {unreadable.owner: None}) from error
     by_key = {path: _key(path, same) for path, _ in entries}

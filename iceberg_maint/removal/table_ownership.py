@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from iceberg_maint.core.model.codec import json_of
+from iceberg_maint.core.outcomes.failures import is_of_process
 from iceberg_maint.core.removal.orphan_rules import MetadataVersion
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.machine.files import private_database
@@ -146,7 +148,7 @@ def log_entries(store: Store, path: str) -> list[tuple[str, int]]:
     """Returns path and time of each entry in the metadata log of a metadata file; empty if the file is
     gone. Raises ValueError, KeyError, TypeError, OSError, zlib.error for a file that cannot be read."""
     try:
-        document = json.loads(_text(store.read(path)))
+        document = json_of(_text(store.read(path)))
     except FileNotFoundError:
         return []
     return [(e["metadata-file"], int(e["timestamp-ms"])) for e in document.get("metadata-log") or ()]
@@ -168,7 +170,7 @@ def values_in(head: str, keys: Collection[str]) -> dict[str, Any]:
             if key in keys and (position < len(head) or isinstance(value, str)):
                 values[key] = value
             position = _skip_spaces(head, position, ",")
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return values
 
@@ -195,13 +197,15 @@ def _version(store: Store, path: str, uuid: str, whole: Iterator[int]) -> Metada
                 return _version_of(path, owner, head)
             if "last-updated-ms" in head and next(whole, None) is None:
                 return MetadataVersion(path, owner, None, int(head["last-updated-ms"]))
-        document = json.loads(_text(store.read(path)))
+        document = json_of(_text(store.read(path)))
         return _version_of(path, str(document.get("table-uuid") or document["location"]), document)
     except FileNotFoundError:
         return None  # its table has dropped it since
-    except (IcebergMaintError, MemoryError):
+    except IcebergMaintError:
         raise
-    except Exception as error:  # noqa: BLE001 - zlib, json and each wrong type raise their own errors
+    except Exception as error:  # zlib, json and each wrong type raise their own errors
+        if is_of_process(error):
+            raise
         return MetadataVersion(path, f"unreadable: {type(error).__name__}")
 
 

@@ -20,11 +20,14 @@ from iceberg_maint_tests.support.e2e.lake import (
     make_table,
     rows_by_duckdb,
 )
+from iceberg_maint_tests.support.e2e.sessions import ended, in_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.together("programs")]
 
 TABLE = "db.t"
 COMMITS = 12
+OWN_PROCESSES = 4
+"""The program, its JVM, the parent of its workers, and a worker."""
 OPERATIONS = ("rewrite_data_files", "rewrite_manifests", "expire_snapshots")
 _OWN = ("iceberg-maint.", "app-id")
 """Parts of the names of what no two commits share."""
@@ -86,23 +89,26 @@ def test_jvm_and_its_workers_end_with_a_killed_process(tmp_path: Path) -> None:
     program = f"""
 import time
 from pathlib import Path
+from pyspark import cloudpickle
 from iceberg_maint.wiring.adapters import load
 engine = load(Path({str(config)!r})).engine()
 engine.start()
 from pyspark import SparkContext
-print(SparkContext._gateway.proc.pid, SparkContext._active_spark_context, engine.versions()["spark"], flush=True)
+from iceberg_maint.engines.spark.rewrite.columnar.worker_process import PARENT
+worker = PARENT.connect()
+worker.send(cloudpickle.dumps((0, time.sleep, (300,))))
+print(SparkContext._active_spark_context, engine.versions()["spark"], flush=True)
 time.sleep(300)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
-        pid, context, version = process.stdout.readline().strip().split(" ", 2)
+        context, version = process.stdout.readline().strip().split(" ", 1)
         assert (context, version.endswith(", not started")) == ("None", True)
-        assert Path(f"/proc/{pid}").exists()
+        while len(in_session(process.pid)) < OWN_PROCESSES:
+            time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
-    until = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    assert ended(process.pid)
 
 
 def test_spark_starts_in_the_same_jvm_when_work_needs_it(tmp_path: Path) -> None:

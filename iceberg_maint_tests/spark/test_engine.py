@@ -11,6 +11,7 @@ from py4j.protocol import Py4JNetworkError
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.engines.spark import engine as engine_module
 from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.ports.engine import EnvironmentFailedError
 
 
 def no_reader(_table: str) -> MetadataReader:
@@ -26,7 +27,7 @@ def test_start_on_a_jvm_that_has_died_says_so(how: Exception, monkeypatch: pytes
 
     engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(engine, "_bridge", Dead())
-    with pytest.raises(RuntimeError, match="Spark's JVM has died or does not answer: "):
+    with pytest.raises(EnvironmentFailedError, match=r"^ICM-175 .*: the JVM has died or does not answer\."):
         engine.start()
 
 

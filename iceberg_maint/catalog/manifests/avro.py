@@ -27,6 +27,7 @@ from iceberg_maint.catalog.manifests.avro_values import (
     kind_of,
     long_at,
 )
+from iceberg_maint.core.outcomes.failures import is_of_process
 
 Column = list[Any]
 
@@ -87,13 +88,15 @@ def _avro_errors() -> Iterator[None]:
     except IndexError as error:
         raise AvroError("the bytes end within a value") from error
     except Exception as error:  # the codecs and the schema each raise their own errors
+        if is_of_process(error):
+            raise
         raise AvroError(f"{type(error).__name__}: {error}") from error
 
 
 def _forms(schema: str, *, is_java: bool) -> tuple[bool, ...]:
     """Returns whether a fixed stands behind its length, the more likely answer first. By Avro's specification it does not.
     Iceberg's Java writer puts the length there (apache/iceberg#17501)."""
-    fields = _flattened(json.loads(schema), {})
+    fields = _fields(schema)
     if not any(_has_prefixed(node) for _, node in fields):
         return (False,)
     return (True, False) if is_java else (False, True)
@@ -176,11 +179,18 @@ _Layout = tuple[RecordReader, tuple[int | None, ...]]
 def _layout(
     schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...] | None, prefixed: bool
 ) -> _Layout:
-    fields = list(_flattened(json.loads(schema), {}))
+    fields = _fields(schema)
     decoded_ids = [field_id for field_id, _ in fields if field_id in field_ids]
     requested = [(node, field_id in field_ids) for field_id, node in fields]
     reader = RecordReader(requested, map_keys, prefixed=prefixed)
     return reader, tuple(decoded_ids.index(i) if i in decoded_ids else None for i in field_ids)
+
+
+def _fields(schema: str) -> list[tuple[int, Any]]:
+    try:
+        return list(_flattened(json.loads(schema), {}))
+    except RecursionError as error:
+        raise AvroError("its schema nests too deeply") from error
 
 
 def _flattened(record: Mapping[str, Any], names: dict[str, Mapping[str, Any]]) -> Iterator[tuple[int, Any]]:

@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import Column, read_columns
 from iceberg_maint.catalog.manifests.avro_values import AvroError
-from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, is_of_process, python_causes
 from iceberg_maint.errors import UnreadableTableError
 
 _DENIED = (
@@ -21,6 +21,7 @@ _DENIED = (
     "AWS Error SIGNATURE",
 )
 
+_NOT_INSTALLED = ("ModuleNotFoundError", "ImportError")
 _KEY_AND_BUCKET = re.compile(r"^When [^']*'[^']*' in bucket '[^']*': ")
 
 
@@ -34,8 +35,10 @@ def store_reason(error: Exception) -> str:
 def unreadable(
     message: str, error: Exception, fix: str = "repair or restore the file."
 ) -> UnreadableTableError:
-    """Returns the error with this message. The code is ICM-125 if the store denies access, ICM-133 if it cannot be reached
+    """Returns the error with this message; raises an error of this process as it is. The code is ICM-125 if the store denies access, ICM-133 if it cannot be reached
     or refuses the request, ICM-176 if this process has too many open files, else ICM-101 with this fix."""
+    if is_of_process(error):
+        raise error
     causes = python_causes(error)
     if any(sign in f"{name} {text}" for name, text in causes for sign in _DENIED):
         return UnreadableTableError(
@@ -43,7 +46,7 @@ def unreadable(
             message,
             "correct the credentials in the properties of the catalog, or grant permission to read below this location.",
         )
-    if any(name == "ModuleNotFoundError" for name, _ in causes):
+    if any(name in _NOT_INSTALLED for name, _ in causes):
         return UnreadableTableError("ICM-133", message, "install the package that the message names.")
     if fixes := [f for _, text in causes if (f := file_system_fix(text))]:
         return UnreadableTableError("ICM-176", message, f"{fixes[0]}.")

@@ -25,6 +25,14 @@ _EXACT = 2.0**53
 """Above this value a float cannot represent every integer."""
 
 
+def json_of(text: str | bytes) -> Any:
+    """The JSON of a file. Raises ValueError for a text that is no JSON or nests too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as why:
+        raise ValueError("its JSON nests too deeply") from why
+
+
 def to_data(value: object) -> Any:
     """Returns the value as JSON data. Raises TypeError for a type that has no JSON form.
 

@@ -113,7 +113,17 @@ _CLASSES = frozenset(
 )
 """Names of exceptions, without their packages."""
 
+JVM_DIED = "the JVM has died or does not answer"
+WORKER_KILLED = "a worker process was killed in a task"
+_ENDED_PROCESSES = {
+    JVM_DIED: "read what Java wrote on stderr, and the log of the system, which ends processes when memory runs out",
+    WORKER_KILLED: "give this machine more memory, lower the tasks at a time (the number in spark.master), or bound the memory "
+    "of each by spark.executor.pyspark.memory under spark.conf",
+}
+"""Processes of this machine that something else has ended, with what to do."""
+
 _TEXTS = (
+    *_ENDED_PROCESSES,
     # The AWS SDK for Java has one class for all failures of the client, and one per service for all answers.
     "Unable to load credentials",
     "Unable to load region",
@@ -194,6 +204,29 @@ def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
         or file_system_fix(text) is not None
         for name, text in _with_workers(causes)
     )
+
+
+_FAULTS = (MemoryError, ImportError, NameError, AssertionError, RuntimeError, SystemError)
+_VALUES = (type(None), bool, int, float, str, bytes, tuple, list, dict)
+
+
+def is_of_process(error: BaseException) -> bool:
+    """Whether an error that was raised while a file was read is one of this process, whatever the file holds: memory, an
+    import, a bug. A file causes errors of values and of input and output, own errors of codecs and file systems, and the
+    lack of an attribute of one of its values. A package that is missing is the environment's."""
+    if isinstance(error, AttributeError):
+        return error.name is None or not isinstance(error.obj, _VALUES)
+    return isinstance(error, _FAULTS) and not lacks_package(error)
+
+
+def lacks_package(error: BaseException) -> bool:
+    """Whether a package is not installed. A client that needs one raises ImportError without a name."""
+    return isinstance(error, ImportError) and (isinstance(error, ModuleNotFoundError) or error.name is None)
+
+
+def ended_process_fix(text: str) -> str | None:
+    """The fix of a process that was ended, by this message. None for any other error."""
+    return next((fix for sign, fix in _ENDED_PROCESSES.items() if sign in text), None)
 
 
 def file_system_fix(text: str) -> str | None:

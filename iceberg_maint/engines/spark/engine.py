@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from signal import SIGKILL, SIGTERM
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, assert_never
 
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.outcomes.failures import JVM_DIED, is_damaged_file
+from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
 from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
@@ -28,7 +31,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry, commit_regrouping
-from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
+from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess, rejected
 from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, commit_batch
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
@@ -38,8 +41,10 @@ from iceberg_maint.engines.spark.jvm.java_errors import (
     DEAD_JVM_ERRORS,
     JVM_ERRORS,
     all_lines,
+    causes,
     connection_lost,
     failed_by_environment,
+    first_cause,
     one_line,
 )
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
@@ -64,7 +69,7 @@ from iceberg_maint.engines.spark.write_failures import (
     write_failure,
 )
 from iceberg_maint.engines.spark.write_rows import write_rows
-from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EnvironmentFailedError,
@@ -77,6 +82,10 @@ if TYPE_CHECKING:
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
+
+
+_EXIT_SECONDS = 2.0
+"""How long a JVM that was killed takes to end."""
 
 
 class SparkEngine:
@@ -120,8 +129,7 @@ class SparkEngine:
         return {**self._versions, "spark": f"{self._versions['spark']}, not started"}
 
     def start(self) -> None:
-        """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
-        batch would fail on it, through no fault of the batch."""
+        """Starts the session. Raises what the start raises, and EnvironmentFailedError ICM-175 if its JVM has died."""
         self._enter("starting Spark" if self._bridge is None else "preparing")
         bridge = self._start_bridge()
         try:
@@ -129,7 +137,7 @@ class SparkEngine:
         except Exception as why:
             if not connection_lost(why):
                 raise
-            raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
+            raise EnvironmentFailedError(f"{one_line(why)}.") from why
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         """Writes and proves the files that the batch commits.
@@ -146,7 +154,11 @@ class SparkEngine:
         """
         try:
             return self._write(batch, policy)
-        except JVM_ERRORS as why:
+        except (*JVM_ERRORS, ConnectionError, EOFError) as why:
+            if JVM_DIED in (cause := first_cause(why)) and self._is_jvm_killed():
+                raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
+            if not isinstance(why, JVM_ERRORS):
+                raise
             finders = (unreadable_file, file_with_unreadable_bounds, unreadable_vector)
             searches = (partial(self._find, batch, f) for f in finders)
             raise write_failure(batch, why, *searches) from why
@@ -178,7 +190,9 @@ class SparkEngine:
             message = f"{state.table}: Spark cannot measure it: {all_lines(why)}."
             if failed_by_environment(why):
                 raise EnvironmentFailedError(message) from why
-            raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
+            if is_damaged_file(causes(why)):
+                raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
+            raise RefusedError("ICM-178", message, "correct what the message names.") from why
 
     def progress(self) -> WorkProgress:
         """Returns the current step, and the figures that Spark has of its jobs."""
@@ -262,6 +276,14 @@ class SparkEngine:
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Files of another process are committed from their content JSON."""
         self._enter("committing")
+        try:
+            return self._commit(batch, written, context)
+        except (*JVM_ERRORS, ConnectionError, EOFError) as why:
+            # A try of a commit returns its own errors, so nothing was tried.
+            kind = Rejection.ENVIRONMENT if failed_by_environment(why) else Rejection.ERROR
+            return rejected(kind, one_line(why), 0)
+
+    def _commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         bridge = self._activated_bridge()
         access = TableAccess(bridge, self._reader_of(batch.table), self._backoff)
         match batch.work:
@@ -278,6 +300,14 @@ class SparkEngine:
                 raise ValueError("an orphan scan commits nothing")
             case _:
                 assert_never(batch.work)
+
+    def _is_jvm_killed(self) -> bool:
+        """Whether a JVM that has died was killed, or had no Spark: then no rows were in it that could take its memory."""
+        process = None if self._bridge is None else getattr(self._bridge.gateway, "proc", None)
+        with suppress(TimeoutExpired):
+            if process is not None and process.wait(_EXIT_SECONDS) in (-SIGKILL, -SIGTERM):
+                return True
+        return self._bridge is not None and not self._bridge.has_spark
 
     def abandon_calls(self) -> None:
         """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""

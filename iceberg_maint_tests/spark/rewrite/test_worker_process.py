@@ -73,12 +73,31 @@ def test_error_that_cannot_be_sent_is_a_runtime_error_of_its_text() -> None:
         run_calls(call, [()], 1, 0, nothing)
 
 
-def test_worker_that_is_killed_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, "a worker process was killed in a task"),
+        (signal.SIGSEGV, "a worker process has ended in a task by itself (signal 11)"),
+    ],
+)
+def test_worker_that_is_lost_says_whether_the_system_has_killed_it(
+    number: signal.Signals, message: str
+) -> None:
     def call() -> str:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
         return ""
 
-    with pytest.raises(WorkerLostError, match="a worker process has ended in a task"):
+    with pytest.raises(WorkerLostError) as lost:
+        run_calls(call, [()], 1, 0, nothing)
+    assert str(lost.value) == message
+    assert run_calls(named, [("a", 1)], 1, 0, nothing)
+
+
+def test_lost_connection_of_a_call_is_its_own_error() -> None:
+    def call() -> str:
+        raise ConnectionResetError("by the store")
+
+    with pytest.raises(ConnectionResetError, match="by the store"):
         run_calls(call, [()], 1, 0, nothing)
 
 

@@ -242,7 +242,7 @@ class Bridge:
         self.take_calls(identifier, 1)
         catalog_name, *names = identifier.split(".")
         if self._spark is None:
-            catalog = self.once(PlainCatalogs).of(catalog_name)
+            catalog = self.once(_plain_catalogs).of(catalog_name)
         else:
             catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         return catalog.loadTable(self.iceberg.catalog.TableIdentifier.parse(".".join(names)))
@@ -348,6 +348,10 @@ class Bridge:
                     connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None
+
+
+def _plain_catalogs(bridge: Bridge) -> PlainCatalogs:
+    return PlainCatalogs(bridge.jvm, bridge.conf(), bridge.spark_version)
 
 
 _shared: list[Bridge] = []

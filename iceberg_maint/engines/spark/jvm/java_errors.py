@@ -7,7 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, JVM_DIED, is_environment, python_causes
 from iceberg_maint.errors import IcebergMaintError
 
 JVM_ERRORS = (Py4JError, CapturedException)
@@ -34,17 +34,22 @@ def java_exception(error: BaseException) -> Any | None:
 
 
 def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """(class name, message) of the Java exception and its causes, outermost first; () if the
-    exception came neither from Java nor from a worker process."""
+    """(class name, message) of the Java exception and its causes, outermost first; () if the exception came neither from
+    Java nor from a worker process. The message says if the JVM has died, also between its exception and this call."""
     if isinstance(error, WorkerFailedError) and error.__cause__ is not None:
         return python_causes(error.__cause__)
+    if connection_lost(error):
+        return ((type(error).__name__, JVM_DIED),)
     chain: list[tuple[str, str]] = []
     throwable = java_exception(error)
     if isinstance(throwable, Py4JJavaError):
         throwable = throwable.java_exception
-    while throwable is not None and len(chain) < 32:
-        chain.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
-        throwable = throwable.getCause()
+    try:
+        while throwable is not None and len(chain) < 32:
+            chain.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
+            throwable = throwable.getCause()
+    except DEAD_JVM_ERRORS as why:
+        chain.append((type(why).__name__, JVM_DIED))
     return tuple(chain)
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.core.outcomes.failures import JVM_DIED
 from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import OBJECT, MethodHandles
@@ -18,7 +19,6 @@ from iceberg_maint.engines.spark.jvm.java_errors import (
     DEAD_JVM_ERRORS,
     JVM_ERRORS,
     causes,
-    connection_lost,
     one_line,
 )
 from iceberg_maint.engines.spark.jvm.jobs import new_job_group
@@ -102,7 +102,7 @@ def no_executor(master: str, why: str) -> IcebergMaintError:
 
 _JOB_GROUP = "spark.jobGroup.id"
 _ARRAY = "[Ljava.lang.Object;"
-_OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure", "SparkContext was shut down")
+_OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure", "SparkContext was shut down", JVM_DIED)
 """Signs in an error of Spark. A local master whose heap is full shuts its context down while the error is on its way."""
 
 
@@ -153,12 +153,7 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
 def ran_out(error: BaseException) -> bool:
     """Whether Spark ended because memory ran out: a task got no memory, or the JVM has died. Spark's JVM dies if
     its heap is full."""
-    if connection_lost(error):
-        return True
-    try:
-        texts = [f"{name} {message}" for name, message in causes(error)]
-    except DEAD_JVM_ERRORS:  # the JVM that has the causes has died
-        return True
+    texts = [f"{name} {message}" for name, message in causes(error)]
     return any(sign in text for text in texts for sign in _OUT_OF_MEMORY)
 
 

@@ -18,9 +18,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, NoReturn
+
+from iceberg_maint.core.outcomes.failures import WORKER_KILLED
 
 ENVIRONMENT = {
     "MIMALLOC_PURGE_DELAY": "60000",
@@ -34,8 +37,50 @@ NEW_OBJECTS = 20_000
 often at the metadata that the task holds: 4 % of its CPU. The rows are no such objects."""
 
 
+_END_SECONDS = 2.0
+"""How long the parent takes to say how a worker has ended."""
+
+
 class WorkerLostError(Exception):
     """A worker has ended without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A worker: its calls and answers, and the signal that has ended it."""
+
+    calls: Connection
+    end: socket.socket
+
+    def close(self) -> None:
+        self.calls.close()
+        self.end.close()
+
+    def send(self, request: bytes) -> None:
+        """Sends a call. Raises WorkerLostError."""
+        try:
+            self.calls.send_bytes(request)
+        except ConnectionError as why:
+            raise self._loss() from why
+
+    def receive(self) -> tuple[bool, Any]:
+        """Whether the answer is a result, and the answer. Raises WorkerLostError."""
+        try:
+            is_result, answer = self.calls.recv()
+        except (EOFError, ConnectionError) as why:
+            raise self._loss() from why
+        return is_result, answer
+
+    def _loss(self) -> WorkerLostError:
+        """The error of a worker that has ended. A signal of the system says nothing of the task; one of its own may."""
+        self.end.settimeout(_END_SECONDS)
+        signals = b""
+        with suppress(OSError):
+            signals = self.end.recv(1)
+        # Without an answer the parent was killed, too.
+        if signals in (b"", bytes([signal.SIGKILL]), bytes([signal.SIGTERM])):
+            return WorkerLostError(WORKER_KILLED)
+        return WorkerLostError(f"a worker process has ended in a task by itself (signal {signals[0]})")
 
 
 class WorkerParent:
@@ -61,14 +106,20 @@ class WorkerParent:
                     process_group=0,
                 )
 
-    def connect(self) -> Connection:
-        """A connection to a new worker. Raises OSError."""
+    def connect(self) -> _Worker:
+        """A new worker. Raises OSError, WorkerLostError if the parent has ended just now."""
         self.start()
         assert self._control is not None
         ours, theirs = socket.socketpair()
-        with ours, theirs:
-            socket.send_fds(self._control, [b"."], [theirs.fileno()])
-            return Connection(ours.detach())
+        end, their_end = socket.socketpair()
+        with ours, theirs, their_end:
+            worker = _Worker(Connection(ours.detach()), end)
+            try:
+                socket.send_fds(self._control, [b"."], [theirs.fileno(), their_end.fileno()])
+            except ConnectionError as why:
+                worker.close()
+                raise WorkerLostError(WORKER_KILLED) from why
+            return worker
 
 
 PARENT = WorkerParent()
@@ -91,36 +142,32 @@ def run_calls(
     from pyspark import cloudpickle  # a function may be defined within another one
 
     results, begun, running = [""] * len(calls), 0, dict[Connection, int]()
-    connections = []
+    started = list[_Worker]()
 
-    def begin(connection: Connection) -> None:
+    def begin(worker: _Worker) -> None:
         nonlocal begun
         if begun < len(calls):
             request = memory_bytes, function, calls[begun]
-            connection.send_bytes(cloudpickle.dumps(request))  # type: ignore[no-untyped-call]
-            running[connection] = begun
+            worker.send(cloudpickle.dumps(request))  # type: ignore[no-untyped-call]
+            running[worker.calls] = begun
             begun += 1
 
     try:
         for _ in range(min(workers, len(calls))):
-            connections.append(PARENT.connect())
-            begin(connections[-1])
+            started.append(worker := PARENT.connect())
+            begin(worker)
         while running:
             check()
-            for connection in wait(list(running), POLL_SECONDS):
-                assert isinstance(connection, Connection)
-                is_result, answer = connection.recv()
+            ready = wait(list(running), POLL_SECONDS)
+            for worker in (w for w in started if w.calls in ready):
+                is_result, answer = worker.receive()
                 if not is_result:
                     raise answer
-                results[running.pop(connection)] = answer
-                begin(connection)
-    except (EOFError, ConnectionError) as why:
-        raise WorkerLostError(
-            "a worker process has ended in a task; the system may have taken its memory"
-        ) from why
+                results[running.pop(worker.calls)] = answer
+                begin(worker)
     finally:
-        for connection in connections:
-            connection.close()
+        for worker in started:
+            worker.close()
     return results
 
 
@@ -137,20 +184,32 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     while True:
-        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not descriptors:
             return
-        if os.fork() == 0:
+        calls, end = descriptors
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        if (pid := os.fork()) == 0:
             control.close()
-            _serve(Connection(descriptors[0]))
-        os.close(descriptors[0])
+            _serve(Connection(calls))
+        _ends[pid] = end
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        os.close(calls)
+
+
+_ends: dict[int, int] = {}
+"""Where the parent says how each worker has ended."""
 
 
 def _reap(*_: object) -> None:
-    """Waits for workers that have ended, so that their CPU seconds are counted as this process's."""
+    """Waits for workers that have ended, so that their CPU seconds are counted as this process's. Says by which signal, 0 for
+    none."""
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            end = _ends.pop(ended[0])
+            with suppress(OSError):
+                os.write(end, bytes([os.WTERMSIG(ended[1])]))
+            os.close(end)
 
 
 def _serve(connection: Connection) -> NoReturn:
