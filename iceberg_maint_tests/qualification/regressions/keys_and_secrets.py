@@ -282,7 +282,7 @@ KEYS_AND_SECRETS = (
         "the card of a housekeeping asset is cut at the right, because Dagster draws a table below it at its full width",
         "checks and materializations have the orphans as JSON",
         off(
-            "defs/assets/metadata.py",
+            "defs/assets/housekeeping_metadata.py",
             "json_value(marks)",
             "dg.MetadataValue.table([dg.TableRecord(m) for m in marks])",
             "defs/test_housekeeping.py::test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does",
