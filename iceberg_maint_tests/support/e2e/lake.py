@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
 CONFIG = """\
 ledger: sqlite:///{dir}/ledger.db
@@ -46,9 +46,15 @@ def catalog_of(folder: Path) -> SqlCatalog:
     return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
 
 
-def make_table(folder: Path, name: str, commits: int, properties: Mapping[str, str] | None = None) -> None:
+def make_table(
+    folder: Path,
+    name: str,
+    commits: int,
+    properties: Mapping[str, str] | None = None,
+    key_type: IcebergType = LongType(),  # noqa: B008 - a value
+) -> None:
     """A table by `p`, with one small file in each partition per commit."""
-    schema = Schema(NestedField(1, "p", LongType()), NestedField(2, "v", StringType()))
+    schema = Schema(NestedField(1, "p", key_type), NestedField(2, "v", StringType()))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
     table = catalog_of(folder).create_table(
         name, schema, partition_spec=spec, properties=dict(properties or {})
