@@ -157,7 +157,7 @@ def _make_lake(home: Path) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
-    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, TableId
     from iceberg_maint.defs.code_location import write_table_list
     from iceberg_maint.ledger.ledger import sql_ledger
 
@@ -192,7 +192,7 @@ def _make_lake(home: Path) -> None:
                 sequence_number=1,
                 metadata_location=row["metadata_location"],
                 table_health=TableHealth(partitions=1),
-                partitions={"__all__": PartitionHealth(data_files=1)},
+                partitions={UNPARTITIONED_KEY: PartitionHealth(data_files=1)},
                 target_file_size_bytes=1024,
             )
         )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from iceberg_maint.engines.spark.session.process_tree import Used
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOTHING = Used(0.0, 0.0, 0.0)
 
@@ -24,6 +28,13 @@ def tree_cpu_seconds() -> float:
     own = psutil.Process()
     times = (p.cpu_times() for p in [own, *own.children(recursive=True)])
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def jvm_process(spark: SparkSession) -> psutil.Process:
+    """The JVM of a session that this process started."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    return psutil.Process(gateway.proc.pid)
 
 
 def peak_mb(pid: int) -> float:

@@ -14,11 +14,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from bench.deletes.tables import SHAPES, make
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
 
 NAMESPACE = "b"
 _CODEC = "write.parquet.compression-codec"
@@ -175,7 +179,7 @@ def make_lake(folder: Path, name: str, share: float) -> None:
     catalog.close()
 
 
-def _make_table(catalog, name: str, kind: Kind, share: float) -> None:
+def _make_table(catalog: SqlCatalog, name: str, kind: Kind, share: float) -> None:
     from pyiceberg.transforms import IdentityTransform
 
     rng = np.random.default_rng(1)

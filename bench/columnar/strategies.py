@@ -83,7 +83,7 @@ class Product:
 
     def rewrite(self, name: str) -> int:
         """Returns the number of files written."""
-        from iceberg_maint.core.model.ids import TableId
+        from iceberg_maint.core.model.ids import Operation, TableId
         from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
         from iceberg_maint.core.outcomes.outcome import CommitStatus
         from iceberg_maint.core.planning.file_groups import PlanInputs
@@ -95,7 +95,7 @@ class Product:
         policy = Policy(rewrite_data_files=self.policy)
         keys = tuple(self.catalog.measure(state, self.policy).partitions)
         due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
-        decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
+        decision = Decision(name, Operation.REWRITE_DATA_FILES, Verdict.RUN, Reason.FORCED, None, due)
         live = self.catalog.live_files(state, keys)
         plan = plan_rewrite(PlanInputs(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES))
         outputs = 0

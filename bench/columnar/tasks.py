@@ -132,7 +132,9 @@ def tasks_of(lake: Path) -> list[Any]:
         table = catalog.load_table(name)
         partitions: dict[Any, list[Any]] = {}
         for planned in table.scan().plan_files():
-            partitions.setdefault(tuple(planned.file.partition), []).append(planned.file)
+            partitions.setdefault(
+                tuple(planned.file.partition[i] for i in range(len(planned.file.partition))), []
+            ).append(planned.file)
         field = next((f.source_id for f in table.spec().fields), None)
         for values, files in partitions.items():
             size = sum(f.file_size_in_bytes for f in files)

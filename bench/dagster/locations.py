@@ -240,7 +240,9 @@ def _run() -> dict[str, float]:
     from iceberg_maint.wiring.adapters import load
 
     table, names = TableId.parse("lake.db.t00000"), IcebergTranslator()
-    partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health.get(table).partitions))
+    measured = load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health.get(table)
+    assert measured is not None
+    partition = next(iter(measured.partitions))
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions(names.get_partitions_name(table), [str(partition)])
         selection = frozenset({names.get_asset_key(table)})
@@ -303,7 +305,7 @@ def _cycle() -> dict[str, float]:
 
     from iceberg_maint.core.model.ids import in_shard
     from iceberg_maint.defs.automation.observations import LastObservation, store_last_observations
-    from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
+    from iceberg_maint.defs.names import OBSERVE_JOB
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring.adapters import load
 

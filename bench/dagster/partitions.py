@@ -234,7 +234,7 @@ def _ticks(figures: dict[str, float], instance: Any, home: Path, partitions: int
     import dagster as dg
 
     from iceberg_maint.definitions import defs
-    from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
+    from iceberg_maint.defs.names import OBSERVE_JOB
 
     cursors: dict[str, str | None] = {}
     repository = defs.get_repository_def()

@@ -347,6 +347,12 @@ class SetClock:
         """A tick has no end: the pass goes on without the sensor's pauses."""
         return 0.0
 
+    def uptime(self) -> None:
+        """The machine of a simulated day was not started."""
+
+    def sleep(self, seconds: float) -> None:
+        """Simulated time does not pass."""
+
 
 def _report(name: str, figures: dict[str, Any], days: int, keep_days: int) -> list[str]:
     from rich.console import Console

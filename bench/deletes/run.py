@@ -19,6 +19,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,15 @@ OPERATIONS = {
 }
 
 
+Run = Callable[[Any, Path, str], dict[str, Any]]
+
+
 def main() -> int:
     """Exits 0 with the figures, else with the error on stderr."""
     folder, action, heap = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     if action.startswith("stock") or action == "read":
         spark = stock_session(folder / "catalog.db", folder / "warehouse", heap, folder / "spark")
-        run = {"stock": _stock, "stock-cached": _stock, "read": _read}[action]
+        run: Run = {"stock": _stock, "stock-cached": _stock, "read": _read}[action]
     else:
         spark = _our_session(folder, action, heap)
         run = _ours

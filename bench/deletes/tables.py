@@ -300,10 +300,10 @@ class _Stream:
             schema=_schema(),
         )  # fmt: skip
 
-    def _status(self, ids: np.ndarray, commit: Any) -> np.ndarray:
+    def _status(self, ids: Any, commit: Any) -> Any:
         return ((ids * 131 + commit) % len(_STATUS)).astype("int8")
 
-    def _amount(self, ids: np.ndarray, commit: Any) -> np.ndarray:
+    def _amount(self, ids: Any, commit: Any) -> Any:
         return (ids * 7 + commit * 1009) % 100_003
 
     def expected(self, data_files: int, data_bytes: int, delete_files: int, delete_bytes: int) -> Expected:

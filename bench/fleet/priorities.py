@@ -25,9 +25,10 @@ from math import ceil
 
 from bench.fleet.synthetic import MIB, NOW_MS, POLICY, SyntheticPartition, is_lost, make_fleet
 from bench.record import publish
-from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, in_priority
+from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, WorkKey, in_priority
 from iceberg_maint.core.decisions.priority import Experience, Speed, in_run, predict
 from iceberg_maint.core.health.thresholds import findings, is_due
+from iceberg_maint.core.model.ids import PartitionKey
 
 TARGET = 1.13
 GB = 2.0
@@ -102,9 +103,10 @@ def _ours(fleet: Fleet, startup: float) -> list[list[SyntheticPartition]]:
     rules = POLICY.rewrite_data_files
     due = [p for p in fleet if is_due(findings(p.health, rules, p.target_bytes, NOW_MS))]
     in_table = Counter(p.table for p in due)
-    work, by_key = [], {}
+    work: list[DueWork] = []
+    by_key: dict[WorkKey, SyntheticPartition] = {}
     for p in due:
-        key = (str(p.table), p.name)
+        key = (str(p.table), PartitionKey(p.name))
         by_key[key] = p
         prediction = predict(
             p.health,

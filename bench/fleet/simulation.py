@@ -238,8 +238,8 @@ class Simulation:
         measured = Measured(
             TableId("sim", ("db",), f"t{table.number}"), uuid, 1, 1, "", TableHealth(), table.seen, TARGET
         )
-        for key in table.seen:
-            self.due.pop((uuid, key), None)
+        for partition in table.seen:
+            self.due.pop((uuid, partition), None)
         histories = {Operation.REWRITE_DATA_FILES: TableHistory(partitions=table.past)}
         decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, POLICY, histories, now_ms))
         for one in decision.due():

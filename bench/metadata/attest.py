@@ -113,10 +113,10 @@ def _measured(table: Table, expected: Judgement, rounds: int) -> float:
     types = dict.fromkeys(range(1, COLUMNS + 1), "long")
 
     def judge() -> MetadataVerdict:
-        sides = (
+        base, new = (
             Side(read_manifest_list(io, s.manifest_list), s.sequence_number or 0) for s in (before, after)
         )
-        return judge_metadata(*sides, frozenset({0}), types, lambda manifest: read_entries(io, manifest))
+        return judge_metadata(base, new, frozenset({0}), types, lambda manifest: read_entries(io, manifest))
 
     spent = []
     for _ in range(rounds):

@@ -21,22 +21,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from rich.console import Console
 from rich.table import Table
 
 from bench.metadata.large_table import MANIFESTS, large_table
 from bench.record import publish
+from bench.used import jvm_process
 from iceberg_maint.catalog.manifests.entries import read_entries
 from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile
+from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.engines.spark.commit.gate import Gate, inspecting_files
@@ -70,7 +72,7 @@ class TimedGate(Gate):
 class Partition:
     """One partition's key and the Java files that lie in it."""
 
-    key: str
+    key: PartitionKey
     data: list[Any] = field(default_factory=list)
     equality_deletes: list[Any] = field(default_factory=list)
     vectors: list[Any] = field(default_factory=list)
@@ -120,7 +122,7 @@ def _session(database: Path, warehouse: Path) -> Any:
 
 def _measure(spark: Any, rounds: int) -> dict[str, dict[str, list[float]]]:
     bridge = Bridge(spark)
-    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    jvm = jvm_process(spark)
     figures: dict[str, dict[str, list[float]]] = {
         case: {"gate": [], "commit": [], "commit_jvm": []} for case in CASES
     }
@@ -131,7 +133,7 @@ def _measure(spark: Any, rounds: int) -> dict[str, dict[str, list[float]]]:
             ended: list[float] = []
             gc.collect()
             java_before, whole = sum(jvm.cpu_times()[:2]), time.process_time()
-            gate = _commit(bridge, commit, lambda: ended.append(time.process_time()) or True)  # noqa: B023
+            gate = _commit(bridge, commit, partial(_note_end, ended))
             if number == 0:
                 continue  # the JVM compiles and imports happen here
             figures[case]["gate"].append(ended[0] - gate.started)
@@ -182,10 +184,10 @@ def _add_deletes(bridge: Bridge, table: Any, partitions: dict[str, Partition]) -
                 place.vectors.append(file.copy())
 
 
-def _key_of(bridge: Bridge, table: Any) -> Callable[[Any], str]:
+def _key_of(bridge: Bridge, table: Any) -> Callable[[Any], PartitionKey]:
     spec, value = partition_specs(bridge, table)[0], bridge.java_class("java.lang.Object")
 
-    def key(file: Any) -> str:
+    def key(file: Any) -> PartitionKey:
         partition = file.partition()
         values = [partition.get(i, value) for i in range(len(spec.fields))]
         return encode_partition(spec, values, FIRST_SPEC_ID)
@@ -279,7 +281,12 @@ def _conversion(bridge: Bridge, table: Any, partition: Partition, number: int) -
     )
 
 
-def _planned(files: Iterable[Any], key: str) -> tuple[PlannedFile, ...]:
+def _note_end(ended: list[float]) -> bool:
+    ended.append(time.process_time())
+    return True
+
+
+def _planned(files: Iterable[Any], key: PartitionKey) -> tuple[PlannedFile, ...]:
     found = []
     for file in files:
         offset = file.contentOffset() if str(file.content().toString()) != "DATA" else None

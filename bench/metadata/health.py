@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import publish
+from bench.used import jvm_process
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache"
@@ -102,8 +103,12 @@ def _compare(rounds: int, files: int, manifests: int | None, *, with_spark: bool
         for key in FIGURES
         if key in runs[0]
     }
-    groups = (("ours", "memo_cold", "spark"), ("layout", "spark_layout"), ("after_commit", "committed"))
-    groups += (("candidates", "memo_candidates"),)
+    groups = (
+        ("ours", "memo_cold", "spark"),
+        ("layout", "spark_layout"),
+        ("after_commit", "committed"),
+        ("candidates", "memo_candidates"),
+    )
     digests = [{run["digest"] for name in group if name in found for run in found[name]} for group in groups]
     equal = all(len(of_group) == 1 for of_group in digests)
     return _report(figures, equal=equal, rounds=rounds, files=files, manifests=manifests)
@@ -121,13 +126,13 @@ FIGURES = (
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float:
-    return round(statistics.median(run[key] for run in runs), 3)
+    return float(round(statistics.median(run[key] for run in runs), 3))
 
 
 def _run(worker: str, folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.metadata.health", "--worker", worker, "--folder", str(folder)]
     run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(run.stdout.splitlines()[-1])
+    return dict(json.loads(run.stdout.splitlines()[-1]))
 
 
 def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int, manifests: int | None) -> int:
@@ -263,8 +268,6 @@ def _spark_layout(folder: Path) -> dict[str, Any]:
 def _spark(folder: Path, order: Any = None) -> dict[str, Any]:
     from dataclasses import replace
 
-    import psutil
-
     from bench.used import peak_mb
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
     from iceberg_maint.engines.spark.health.measure import SparkHealthSource
@@ -284,7 +287,7 @@ def _spark(folder: Path, order: Any = None) -> dict[str, Any]:
     spark = build_session(settings)
     state = replace(catalog.pin(table), order=order)
     measured = SparkHealthSource(bridge_of(spark)).measure(state, RewriteDataFilesPolicy())
-    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    jvm = jvm_process(spark)
     used, java_used = resource.getrusage(resource.RUSAGE_SELF), jvm.cpu_times()
     found = {
         "cpu_seconds": used.ru_utime + used.ru_stime + java_used.user + java_used.system,

@@ -11,12 +11,13 @@ import json
 import random
 import shutil
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType, TimestampType
 
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
@@ -113,7 +114,9 @@ def _partition(n: int, files: int, partitions: list[tuple[int, int]]) -> tuple[i
     return partitions[n * len(partitions) // files]
 
 
-def _data_files(numbers, paths, partitions, rng) -> tuple[File, ...]:
+def _data_files(
+    numbers: Iterable[int], paths: list[str], partitions: list[tuple[int, int]], rng: random.Random
+) -> tuple[File, ...]:
     return tuple(
         File(
             paths[n],
@@ -128,7 +131,7 @@ def _data_files(numbers, paths, partitions, rng) -> tuple[File, ...]:
     )
 
 
-def _bound(kind, rng) -> bytes:
+def _bound(kind: IcebergType, rng: random.Random) -> bytes:
     if isinstance(kind, DoubleType):
         return struct.pack("<d", rng.random())
     if isinstance(kind, StringType):
@@ -136,7 +139,9 @@ def _bound(kind, rng) -> bytes:
     return struct.pack("<q", rng.getrandbits(48))
 
 
-def _delete_manifests(paths, partitions, rng, at) -> list[ManifestFile]:
+def _delete_manifests(
+    paths: list[str], partitions: list[tuple[int, int]], rng: random.Random, at: int
+) -> list[ManifestFile]:
     folder = paths[0].rsplit("/", 3)[0]
     found = []
     for content, name in ((1, "pos"), (2, "eq")):

@@ -73,7 +73,7 @@ def _run(worker: str) -> dict[str, Any]:
     run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
     line = run.stdout.splitlines()[-1]
     print(worker, line, file=sys.stderr, flush=True)
-    return json.loads(line)
+    return dict(json.loads(line))
 
 
 def _report(
@@ -287,8 +287,10 @@ def ours(
         assert result.status is CommitStatus.COMMITTED, result.message
         after = catalog.pin(table)
         work = batch.work
-        expires = isinstance(work, ExpireSnapshots)
-        done = expired(work, after) if expires else after.snapshot_by_token(ticket.token) is not None
+        if isinstance(work, ExpireSnapshots):
+            done = expired(work, after)
+        else:
+            done = after.snapshot_by_token(ticket.token) is not None
         assert done, "the table does not show it"
 
     return run

@@ -44,7 +44,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         self._count("LIST TABLE" if query["prefix"] == "w/t/" else "LIST")
-        prefix, at, keys = query["prefix"], int(query.get("continuation-token", 0)), []
+        keys: list[str] = []
+        prefix, at = query["prefix"], int(query.get("continuation-token", 0))
         trashed = prefix.startswith("w/t/.iceberg-maint-trash/files")
         base = f"w/t/{TRASH}" if trashed else prefix
         if prefix in ("w/t/", f"w/t/{TRASH}"):

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from bench.removal.scanned_store import (
     scanned,
     table_state,
 )
+from bench.used import jvm_process
 from bench.worker import PROJECT
 
 CACHE = PROJECT / ".cache"
@@ -57,7 +58,7 @@ def main() -> int:
     parser.add_argument("--objects", type=int, default=PATHS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        worker: Callable[..., dict[str, Any]] = WORKERS[given.worker]
+        worker = WORKERS[given.worker]
         print(json.dumps(worker(given.objects) if given.worker.startswith("s3_") else worker()))
         return 0
     return _compare(given.rounds) if given.part == "all" else _s3_only(given.rounds)
@@ -155,12 +156,13 @@ def _ours() -> dict[str, Any]:
     from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 
     uri, table = f"sqlite:///{DATA / 'catalog.db'}", TableId.parse(TABLE)
+    claims: Any = ClaimMemory()
     catalog = PyIcebergCatalog(
         "lake", {"type": "sql", "uri": uri, "warehouse": (DATA / "warehouse").as_uri()}
     )
     return scanned(
         catalog.pin(table),
-        others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
+        others=FleetLocationOwners({"lake": catalog}, claims).others,
         store=lambda _state: LocalStore(),
         reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
     )
@@ -257,7 +259,6 @@ def _s3_sweep(objects: int) -> dict[str, Any]:
 
 
 def _stock() -> dict[str, Any]:
-    import psutil
 
     from bench.used import peak_mb
     from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
@@ -270,11 +271,11 @@ def _stock() -> dict[str, Any]:
     jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     lake = catalog_conf("lake", "jdbc", f"sqlite:///{DATA / 'catalog.db'}", (DATA / "warehouse").as_uri(), {})
     spark = build_session(SparkSettings("local[2]", tuple(map(str, jars)), {"lake": lake}))
-    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    jvm = jvm_process(spark)
 
     def cpu_seconds() -> float:
         used, java_used = resource.getrusage(resource.RUSAGE_SELF), jvm.cpu_times()
-        return used.ru_utime + used.ru_stime + java_used.user + java_used.system
+        return float(used.ru_utime + used.ru_stime + java_used.user + java_used.system)
 
     started, cpu_before = time.time(), cpu_seconds()
     older_than = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() - 7 * 86_400))
@@ -294,7 +295,7 @@ def _stock() -> dict[str, Any]:
     return found
 
 
-WORKERS = {
+WORKERS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "ours": _ours,
     "stock": _stock,
     "million": _million,

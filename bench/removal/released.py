@@ -49,6 +49,8 @@ def _stock(bridge: Any) -> dict[str, Any]:
 def _ours(
     spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]], hold: str
 ) -> dict[str, Any]:
+    from pyiceberg.io import FileIO
+
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.local_store import LocalStore
     from iceberg_maint.catalog.location_owners import FleetLocationOwners
@@ -63,11 +65,12 @@ def _ours(
     table, ahead_ms = TableId.parse(TABLE), [0]
     policy = RemoveOrphanFilesPolicy(released_files=ReleasedRetention(hold))
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"})
+    claims: Any = ClaimMemory()
     reads = {"files": 0, "bytes": 0}
     read_bytes = metadata_file.read_bytes
 
-    def counted(*arguments: Any) -> bytes:
-        data = read_bytes(*arguments)
+    def counted(io: FileIO, location: str, what: str) -> bytes:
+        data = read_bytes(io, location, what)
         reads["files"], reads["bytes"] = reads["files"] + 1, reads["bytes"] + len(data)
         return data
 
@@ -82,7 +85,7 @@ def _ours(
     def made() -> OrphanRemoval:
         return OrphanRemoval(
             CleanupContext(
-                others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
+                others=FleetLocationOwners({"lake": catalog}, claims).others,
                 store=lambda _state: Later(),
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
                 scratch=folder / "scratch",

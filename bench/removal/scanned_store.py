@@ -39,6 +39,18 @@ class Reached:
     def paths(self) -> Iterator[str]:
         return self._paths()
 
+    def names(self) -> Iterator[str]:
+        return self._paths()
+
+    def manifests(self, _manifest_list: str) -> tuple[()]:
+        return ()
+
+    def files(self, _manifest: Any) -> Iterator[Any]:
+        return iter(())
+
+    def pending(self, _location: str, _data: bytes, *, certain: bool) -> None:
+        assert not certain
+
     def second_opinion(self, most: int) -> Iterator[str]:
         return islice(self._paths(), most)
 

@@ -133,5 +133,7 @@ class _Worn(TableFiles):
 
 
 def _files(paths: list[str], status: int = 1) -> tuple[File, ...]:
-    existing = {"status": EXISTING, "sequence_number": 1, "snapshot_id": 1} if status == EXISTING else {}
-    return tuple(File(path, size_bytes=SIZE, **existing) for path in paths)
+    since = 1 if status == EXISTING else None
+    return tuple(
+        File(path, size_bytes=SIZE, status=status, sequence_number=since, snapshot_id=since) for path in paths
+    )
