@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import dagster as dg
+from dagster_pipes import PipesDefaultMessageWriter
 
 from iceberg_maint.component.environment import Environment
 from iceberg_maint.defs.names import STDIN
 
 POLL_SECONDS = 0.2
+_READ_SECONDS = 0.05
 STOP_SECONDS = 75.0
 """Time for an orderly end after a termination: longer than the program needs before it ends itself."""
 
@@ -40,6 +46,45 @@ class _LogsItsEvents:
         """Requires nothing."""
 
 
+class _WholeLines(dg.PipesMessageReader):
+    """Reads messages from a file. Dagster's own reader takes the beginning of a line that is still being written for a message,
+    and reads no further one: a message above 8 KiB arrives in parts."""
+
+    @contextmanager
+    def read_messages(self, handler: Any) -> Iterator[dict[str, Any]]:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path, ended = Path(folder, "messages"), threading.Event()
+            path.touch()
+            thread = threading.Thread(target=self._read, args=(path, handler, ended), daemon=True)
+            thread.start()
+            try:
+                yield {PipesDefaultMessageWriter.FILE_PATH_KEY: str(path)}
+            finally:
+                ended.set()
+                thread.join()
+
+    def _read(self, path: Path, handler: Any, ended: threading.Event) -> None:
+        line = b""
+        with path.open("rb") as file:
+            while True:
+                is_last = ended.is_set()
+                while part := file.readline():
+                    line += part
+                    if line.endswith(b"\n"):
+                        handler.handle_message(json.loads(line))
+                        line = b""
+                if is_last:
+                    return
+                ended.wait(_READ_SECONDS)
+
+    def on_launched(self, launched_payload: Any) -> None:
+        """Needs nothing of it."""
+
+    def no_messages_debug_text(self) -> str:
+        """Where messages are expected."""
+        return "Attempted to read messages from a temporary file."
+
+
 def _logging(context: dg.AssetExecutionContext) -> dg.AssetExecutionContext:
     # That of the op: of an asset's, Dagster itself calls what is deprecated.
     return cast("dg.AssetExecutionContext", _LogsItsEvents(context.op_execution_context))
@@ -60,7 +105,7 @@ def in_subprocess(environment: Environment) -> Launcher:
             with dg.open_pipes_session(
                 context=_logging(context),
                 context_injector=dg.PipesTempFileContextInjector(),
-                message_reader=dg.PipesTempFileMessageReader(),
+                message_reader=_WholeLines(),
                 extras={**extras, STDIN: True},
             ) as session:
                 # A session of its own: a terminal must not interrupt it beside Dagster. Its stdin ends with this process.
