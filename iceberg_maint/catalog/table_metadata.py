@@ -104,6 +104,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         column_ids={name: field_id for name, (field_id, _) in keys.items()},
         sort_fields=tuple(_sort_fields(document)),
         uncommon_types=uncommon_types(_current_schema(document)),
+        columns={field["name"]: _type_text(field["type"]) for field in _current_schema(document)["fields"]},
     )
 
 
@@ -210,6 +211,21 @@ def _columns(struct: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield name, (int(field["id"]), field["type"])
         elif field["type"]["type"] == "struct":
             yield from _columns(field["type"], f"{name}.")
+
+
+def _type_text(node: Any) -> str:
+    if isinstance(node, str):
+        return node
+    match node["type"]:
+        case "struct":
+            fields = ", ".join(f"{f['name']}: {_type_text(f['type'])}" for f in node["fields"])
+            return f"struct<{fields}>"
+        case "list":
+            return f"list<{_type_text(node['element'])}>"
+        case "map":
+            return f"map<{_type_text(node['key'])}, {_type_text(node['value'])}>"
+        case other:
+            return str(other)
 
 
 def _sort_fields(document: Mapping[str, Any]) -> Iterator[SortField]:

@@ -96,7 +96,8 @@ def definitions_from(
     )
     prefix = [p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]
     work = tuple(fleet_work(config, context)) if location.is_first else ()
-    return build_definitions(context, location, translator or IcebergTranslator(prefix), work)
+    file = str(Path(configured).absolute()) if configured else None
+    return build_definitions(context, location, translator or IcebergTranslator(prefix, file), work)
 
 
 def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] = (0, 1)) -> dg.Definitions:

@@ -33,9 +33,14 @@ class IcebergTranslator:
     the same names each time. Different tables need different asset keys, partitions names and pools.
     """
 
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, prefix: Sequence[str] = (), configuration: str | None = None) -> None:
         self.prefix = tuple(prefix)
         """Parts before every asset key, which keep them apart from the keys of assets that load the tables."""
+        self._references: Mapping[str, object] = {}
+        if configuration is not None:
+            file = dg.LocalFileCodeReference(file_path=configuration, label="configuration")
+            value = dg.CodeReferencesMetadataValue(code_references=[file])
+            self._references = {"dagster/code_references": value}
 
     def get_asset_key(self, table: TableId) -> dg.AssetKey:
         """`prefix / catalog / namespace… / table`, with each part as in the catalog if Dagster accepts it.
@@ -111,8 +116,8 @@ class IcebergTranslator:
         )
 
     def get_metadata(self, table: TableId) -> Mapping[str, object]:
-        """Definition metadata of both assets."""
-        return {"dagster/table_name": str(table)}
+        """Definition metadata of both assets: the table's name, and the configuration file as their code."""
+        return {"dagster/table_name": str(table), **self._references}
 
     def get_partitions_name(self, table: TableId) -> str:
         """Name of the table's dynamic partitions; such names are global to a Dagster instance."""

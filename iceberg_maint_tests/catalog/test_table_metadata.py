@@ -234,6 +234,24 @@ def test_parse_metadata_columns_that_not_every_engine_reads_are_those_of_the_cur
     assert parse(changed).uncommon_types == {"s.at": "time", "v": "variant"}
 
 
+def test_parse_metadata_columns_have_their_types_as_text() -> None:
+    changed = document()
+    points = {"type": "list", "element-id": 9, "element-required": True, "element": "double"}
+    field = {
+        "type": "map",
+        "key-id": 7,
+        "key": "string",
+        "value-id": 8,
+        "value-required": True,
+        "value": points,
+    }
+    changed["schemas"][1]["fields"].append({"id": 6, "name": "m", "required": False, "type": field})
+    columns = parse(changed).columns
+    assert columns["m"] == "map<string, list<double>>"
+    assert list(columns) == [f["name"] for f in changed["schemas"][1]["fields"]]
+    assert columns["s"].startswith("struct<")
+
+
 @pytest.mark.parametrize("levels", [300, 5000])
 @pytest.mark.parametrize(
     ("start", "end"), [('{"schemas": ' + "[" * 9, ""), ('{"schemas": ', "}"), ('{"properties": {"a": ', "}}")]

@@ -57,7 +57,8 @@ class Table:
     def __init__(self, catalog: FakeCatalog, name: str, spec: PartitionSpec = SPEC) -> None:
         made = fake_table(f"{catalog.name}.{name}", (), specs=(spec,))
         self._catalog = catalog
-        self._now = FakeTable(replace(made.state, uuid=str(uuid.uuid4())), ())
+        columns = {"day": "string", "v": "map<string, long>"}
+        self._now = FakeTable(replace(made.state, uuid=str(uuid.uuid4()), columns=columns), ())
         catalog.put(self._now)
 
     @property

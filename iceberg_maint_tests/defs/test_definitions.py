@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_maint import __version__
 from iceberg_maint.core.model.ids import TableId, in_shard
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.conditions import maintenance_condition
@@ -169,6 +170,17 @@ def test_oddly_named_tables_are_observed_requested_and_maintained(world: World) 
     assert requested == {**{name: [key("d1")] for name in odd}, "lake.demo.plain": []}
     assert world.maintain(odd[0], key("d1"), definitions=definitions).success
     assert world.materialized(odd[0]) == {key("d1")}
+
+
+def test_assets_name_their_table_their_version_and_the_configuration_as_their_code(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    location = CodeLocation(world.catalog.tables(), world.table_list)
+    names = IcebergTranslator(configuration="/srv/lake/iceberg_maint.yaml")
+    for spec in build_definitions(world.context, location, names).resolve_all_asset_specs():
+        assert spec.metadata["dagster/table_name"] == "lake.db.t"
+        assert spec.code_version == __version__
+        [reference] = spec.metadata["dagster/code_references"].code_references
+        assert (reference.file_path, reference.label) == ("/srv/lake/iceberg_maint.yaml", "configuration")
 
 
 def test_table_named_as_the_housekeeping_of_another_loads_beside_it(world: World) -> None:

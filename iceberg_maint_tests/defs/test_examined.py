@@ -42,6 +42,21 @@ def test_healthy_partition_never_maintained_is_materialized_once_as_examined_and
     assert world.tick() == {T: [key("d1")]}
 
 
+def test_last_event_that_materializes_a_table_has_its_columns(world: World) -> None:
+    table = world.catalog.create("db.t")
+    for day, files in (("d1", 1), ("d2", 1), ("d3", 8)):
+        table.add(day, files)
+    world.observe()
+    world.maintain(T, key("d3"))
+    events = [*examined_events(world), *world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)]
+    schemas = [getattr(e, "materialization", e).metadata.get("dagster/column_schema") for e in events]
+    assert [s and [(c.name, c.type) for c in s.schema.columns] for s in schemas] == [
+        None,
+        [("day", "string"), ("v", "map<string, long>")],
+        [("day", "string"), ("v", "map<string, long>")],
+    ]
+
+
 def test_examined_partitions_are_limited_per_observation_and_the_sensor_requests_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,7 +146,8 @@ class TableState:
     `snapshots` are all retained snapshots, oldest first; `manifests` are those of `snapshot`. `key_types`
     are the types, by field id, of the current schema's columns that may be equality keys: primitive ones
     outside lists and maps. `column_ids` are the ids of these columns by dotted name. `uncommon_types` are the
-    types, by path, of the current schema's columns that not every engine reads. `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table. `order` is the order that the
+    types, by path, of the current schema's columns that not every engine reads. `columns` are the current schema's columns with
+    their types as text, nested ones too. `sort_fields` are those of the sort order `sort_order_id`, none for an unsorted table. `order` is the order that the
     layout is measured by; the policy sets it.
     """
 
@@ -172,6 +173,7 @@ class TableState:
     sort_fields: tuple[SortField, ...] = ()
     order: LayoutOrder | None = None
     uncommon_types: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def first_spec_id(self) -> int:

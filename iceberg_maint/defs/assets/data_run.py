@@ -20,6 +20,7 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.defs.assets.metadata import (
     Metadata,
     batch_metadata,
+    column_schema,
     cursor_metadata,
     nothing_due_metadata,
     rank,
@@ -33,6 +34,7 @@ from iceberg_maint.defs.runs.run_context import RunContext
 from iceberg_maint.defs.runs.table_report import TableReports
 from iceberg_maint.defs.runs.table_run import ReportsFactory, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanReady
@@ -168,10 +170,17 @@ class MaintenanceRun(TableRun):
         for partition in finished:
             # Earlier ones have none: it would repeat all batches on each partition.
             is_last = plan_ended and partition == finished[-1]
-            proof = self._proof_metadata(self._table_uuid) if is_last else {}
+            proof = self._proof_metadata(self._table_uuid) | self._schema() if is_last else {}
             card = self._card(view, _became(partition, self._before[partition], event.after[partition]))
             self._materialize_batches(partition, event.after[partition], card, cursors | proof)
         self._evaluate(finished, measured)
+
+    def _schema(self) -> Metadata:
+        """The present columns. Empty if the table cannot be read now: the run goes on."""
+        try:
+            return column_schema(self._loop_context.catalogs.pin(self._table))
+        except IcebergMaintError:
+            return {}
 
     def _view(self, measured: Measured | None) -> Callable[[], TableView] | None:
         """The view of the table at this moment, which is computed once. None without stored health."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
@@ -23,6 +24,7 @@ from iceberg_maint.core.health.metrics import (
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import ALL_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
@@ -33,6 +35,8 @@ from iceberg_maint.report.verdicts import verdict_sentence
 
 WORST_PARTITIONS = 20
 """Rows of the table on the health page, partitions named of a cursor, and partition observations per table at most."""
+MAX_COLUMNS, MAX_TYPE_CHARACTERS = 500, 200
+"""Of a schema in an event."""
 _MEBIBYTE = 1024 * 1024
 
 Metadata = dict[str, Any]
@@ -254,6 +258,16 @@ def _figures(health: PartitionHealth) -> Metadata:
         "size_mib": mebibytes(health.data_bytes),
         "rows": dg.MetadataValue.int(health.records),
     }
+
+
+def column_schema(state: TableState) -> Metadata:
+    """The columns of the table under a label of Dagster's own, which it shows of the last materialization."""
+    columns = [
+        dg.TableColumn(printable(name), printable(text[:MAX_TYPE_CHARACTERS]))
+        for name, text in islice(state.columns.items(), MAX_COLUMNS)
+    ]
+    schema = dg.MetadataValue.table_schema(dg.TableSchema(columns))
+    return {"dagster/column_schema": schema} if columns else {}
 
 
 def _row_count(health: PartitionHealth, label: str) -> Metadata:

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from iceberg_maint import __version__
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import CRITERIA
 from iceberg_maint.defs.names import (
@@ -63,6 +64,7 @@ def _shared(table: TableId, translator: IcebergTranslator) -> dict[str, Any]:
     links = {name: dg.MetadataValue.url(url) for name, url in translator.get_links(table).items()}
     return {
         "skippable": True,
+        "code_version": __version__,
         "kinds": set(translator.get_kinds(table)),
         "owners": list(translator.get_owners(table)),
         "tags": dict(translator.get_tags(table)),

@@ -20,6 +20,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.defs.assets.metadata import (
     WORST_PARTITIONS,
     Metadata,
+    column_schema,
     failure_metadata,
     partition_metadata,
     rank,
@@ -144,7 +145,8 @@ class TableReports:
             with one_transaction(self._instance):
                 self._log_partitions(data, before, last.sequence_number)
                 if run is None:
-                    self._log_card(key, {CARD: text} | failure_metadata(data.history))
+                    schema = column_schema(assessment.state)
+                    self._log_card(key, {CARD: text} | failure_metadata(data.history) | schema)
                 # A run reports what it did; what else is healthy is for the observe job.
                 limit = MAX_EXAMINED if run is None else 0
                 unexamined = self._log_health(
@@ -247,8 +249,10 @@ class TableReports:
         missing = unexamined_partitions(lambda: self._materialized(key), data.measured, data.decision)
         partitions = missing[:limit]
         housekeeping = assessment.only(HOUSEKEEPING_OPERATIONS).decisions
+        schema = column_schema(assessment.state)
         for event in (
-            *examined_partitions(key, data.measured, partitions, self._run_id, card),
+            *examined_partitions(key, data.measured, partitions[:-1], self._run_id, card),
+            *examined_partitions(key, data.measured, partitions[-1:], self._run_id, card | schema),
             *examined_housekeeping(
                 self._instance, self._translator.get_housekeeping_key(table), housekeeping, card
             ),
