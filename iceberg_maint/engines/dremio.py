@@ -56,7 +56,10 @@ class Dremio:
     def version(self, catalog: str) -> str:
         """Returns the version of the coordinator. Raises what `StatementEngine.version` raises."""
         del catalog
-        rows = self._query('SELECT "version" FROM sys."version"', _CALL_SECONDS).to_pylist()
+        try:
+            rows = self._query('SELECT "version" FROM sys."version"', _CALL_SECONDS).to_pylist()
+        except (StatementFailedError, TimeoutError) as why:
+            raise unreachable(NAME, self._where, why) from why
         version = str(rows[0].get("version", "")) if rows else ""
         number = re.match(r"\d+", version)
         if number is None or int(number[0]) < MIN_VERSION:
@@ -159,9 +162,17 @@ class Dremio:
                 self._reader = None
 
     def _login(self, client: Any) -> list[tuple[bytes, bytes]]:
+        from pyarrow import ArrowException, flight
+
         if self._settings.password is None:
             return []
-        return [client.authenticate_basic_token(self._settings.user, self._settings.password)]
+        options = flight.FlightCallOptions(timeout=_CALL_SECONDS)
+        try:
+            return [client.authenticate_basic_token(self._settings.user, self._settings.password, options)]
+        except flight.FlightUnauthenticatedError:
+            raise
+        except ArrowException as why:
+            raise unreachable(NAME, self._where, why) from why
 
 
 def _command(query: str) -> bytes:

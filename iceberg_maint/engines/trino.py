@@ -125,7 +125,7 @@ class Trino:
                 if time.monotonic() >= deadline:
                     self.cancel()
                     raise TimeoutError(f"no end within {seconds:g} s; it was cancelled")
-                answer = self._ask("GET", self._next, deadline=deadline)
+                answer = self._ask("GET", self._next, if_busy=answer)
         finally:
             with self._lock:
                 self._next = None
@@ -161,28 +161,27 @@ class Trino:
         uri: str,
         body: str | None = None,
         session: Mapping[str, str] | None = None,
-        deadline: float | None = None,
+        if_busy: Any = None,
     ) -> Any:
-        while True:
-            try:
-                with self._send(method, uri, body, session or {}) as answer:
-                    return json.loads(answer.read())
-            except urllib.error.HTTPError as why:
+        """The answer; `if_busy`, after a moment, where the server asks to repeat the request."""
+        try:
+            with self._send(method, uri, body, session or {}) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as why:
+            with why:
                 if why.code in _REFUSED:
-                    why.close()
                     raise refused_user(
                         NAME, self._where, self._settings.user, f"{why.code} {why.reason}"
                     ) from why
-                late = deadline is None or time.monotonic() >= deadline
-                if method != "GET" or why.code not in _BUSY or late:
-                    detail = why.read(300).decode("utf-8", "replace")
+                if if_busy is None or why.code not in _BUSY:
+                    detail = " ".join(why.read(300).decode("utf-8", "replace").split())
                     raise EnvironmentFailedError(
-                        f"{self._where} answers {why.code} {why.reason} {' '.join(detail.split())}".strip()
-                        + "."
+                        f"{self._where} answers {why.code} {why.reason} {detail}".strip() + "."
                     ) from why
-                time.sleep(0.1)
-            except (OSError, ValueError) as why:
-                raise unreachable(NAME, self._where, why) from why
+            time.sleep(0.1)
+            return if_busy
+        except (OSError, ValueError) as why:
+            raise unreachable(NAME, self._where, why) from why
 
     def _send(self, method: str, uri: str, body: str | None, session: Mapping[str, str]) -> Any:
         if not uri.startswith(f"{self._settings.uri}/"):

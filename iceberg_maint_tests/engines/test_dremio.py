@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -167,6 +168,19 @@ def test_dremio_that_is_down_is_of_the_environment() -> None:
         IcebergMaintError, match=r"^ICM-133 Dremio at grpc://127\.0\.0\.1:1 does not answer: "
     ):
         dremio("grpc://127.0.0.1:1").version("lake")
+
+
+def test_dremio_that_never_answers_a_login_or_a_query_is_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("iceberg_maint.engines.dremio._CALL_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent, flight_sql() as (uri, server):
+        server.hangs = True
+        for engine in (dremio(f"grpc://127.0.0.1:{silent.getsockname()[1]}", password="p"), dremio(uri)):
+            with pytest.raises(
+                IcebergMaintError, match=r"^ICM-133 Dremio at grpc://127\.0\.0\.1:\d+ does not answer: "
+            ):
+                engine.version("lake")
 
 
 def test_table_is_looked_for_with_its_snapshot() -> None:

@@ -167,6 +167,15 @@ def test_statement_beyond_its_time_is_cancelled() -> None:
     assert server.cancelled.is_set()
 
 
+def test_statement_of_a_coordinator_that_is_busy_beyond_its_time_is_cancelled() -> None:
+    with (
+        coordinator(RUNNING, 503) as (url, server),
+        pytest.raises(TimeoutError, match=r"within 0\.2 s; it was cancelled"),
+    ):
+        trino(url, timeout_seconds=0.2).run(Statement("ALTER"), lambda _id: None)
+    assert server.cancelled.is_set()
+
+
 def test_cancel_from_another_thread_deletes_the_query() -> None:
     with coordinator(RUNNING) as (url, server):
         engine = trino(url, timeout_seconds=30.0)
