@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.loop.context import Context
+    from iceberg_maint.loop.fleet.known_tables import TableListing
 
 _SEVERITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
@@ -125,7 +126,7 @@ class Session:
         is_named = re.search(rf"(?<![\w./]){re.escape(name)}(?![\w/])", beginning)
         self.say(line if is_named else f"{name}: {line}")
 
-    def tables(self, context: Context, codes: set[int]) -> tuple[TableId, ...]:
+    def listing(self, context: Context, codes: set[int]) -> TableListing:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code
         to `codes`. Raises the error of the last catalog if none answers."""
         from iceberg_maint.loop.fleet.known_tables import list_tables
@@ -136,7 +137,7 @@ class Session:
             self.say(str(why))
         if not listing.errors:
             self.warn_of_unlisted(listing.tables)
-        return listing.tables
+        return listing
 
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
         """Warns of names in the configuration that no table has; `listed` are all tables.
@@ -216,8 +217,7 @@ class Session:
             except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
                 self.say(traceback.format_exc())
                 line = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                self._fail(None, line, "", f"unexpected {line}")
-                return EXIT_FAILED
+                return self.fail(None, line, "", f"unexpected {line}")
 
     def _delivered(self, body: Callable[[], int | None]) -> int:
         """Runs the body, then waits a limited time for the receivers of telemetry."""
@@ -228,8 +228,8 @@ class Session:
                 self._context.observers.telemetry.close()
 
     def refuse(self, error: IcebergMaintError) -> None:
-        """Reports an error as one line on stderr and, with `--json`, as the document."""
-        self._fail(error.code, error.message, error.fix, str(error))
+        """Reports an error with its code."""
+        self.fail(error.code, error.message, error.fix, str(error))
 
     def misused(self, error: click.ClickException) -> None:
         """Writes the document of a usage error with `--json`. click prints the text for people."""
@@ -241,10 +241,13 @@ class Session:
             fix = "" if context is None else f"see {context.command_path} --help."
             self._document(None, message, fix)
 
-    def _fail(self, code: str | None, message: str, fix: str, line: str) -> None:
+    def fail(self, code: str | None, message: str, fix: str, line: str) -> int:
+        """Reports a failure as the line on stderr and, with `--json`, as the document. Returns the exit code of one without a
+        code."""
         self.say(line)
         if self.as_json:
             self._document(code, message, fix)
+        return EXIT_FAILED
 
     def _document(self, code: str | None, message: str, fix: str) -> None:
         from iceberg_maint.report.json_documents import render

@@ -83,7 +83,7 @@ def reconcile(session: Session, name: str | None) -> int:
 
     context = session.context()
     codes = {0}
-    chosen = session.tables(context, codes) if name is None else (context.catalogs.find(name),)
+    chosen = session.listing(context, codes).tables if name is None else (context.catalogs.find(name),)
     run_id = f"reconcile-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     shown: list[dict[str, Any]] = []
     rows: list[list[Any]] = []

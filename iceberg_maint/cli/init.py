@@ -22,8 +22,6 @@ from iceberg_maint.machine.files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from rich.console import Console
-if TYPE_CHECKING:
-    from rich.console import Console
 
     from iceberg_maint.config.catalogs import CatalogConfig
 

@@ -48,13 +48,14 @@ def tables(session: Session) -> int:
     from iceberg_maint.cli.pages.run_page import RunProgress
     from iceberg_maint.loop.fleet.read_fleet import in_order
     from iceberg_maint.report.deferrals import draw_pauses, pause_documents
-    from iceberg_maint.report.json_documents import error_document
+    from iceberg_maint.report.json_documents import error_document, unlisted_documents
     from iceberg_maint.report.verdicts import draw_tables, table_summary
 
     context = session.context()
     rows: list[dict[str, Any]] = []
     codes = {0}
-    listed = session.tables(context, codes)
+    listing = session.listing(context, codes)
+    listed = listing.tables
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
         for table, row in in_order(listed, _statuses(session, context, listed)):
@@ -77,6 +78,7 @@ def tables(session: Session) -> int:
         "pauses": pause_documents(pauses),
         "summary": table_summary(rows).document(),
         "tables": rows,
+        "unlisted_catalogs": unlisted_documents(listing.errors),
     }
     session.emit(document, draw)
     return most_severe_exit(codes)

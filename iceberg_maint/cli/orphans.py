@@ -163,20 +163,25 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     run_id = new_run_id()
     trash_changes: list[TrashChange] = []
     started_ms = context.clock.now_ms()
-    with hold_lease(context, state, run_id) as lease, terminated_by_signals(lambda: None):
-        try:
-            orphan_scan(session, table).restore(
-                state,
-                policy.remove_orphan_files,
-                mark_id=mark_id,
-                holds=lambda: context.ledger.leases.holds(lease),
-                report=trash_changes.append,
-            )
-        finally:
-            append_record(
-                record_of_restore(state, policy, run_id, started_ms, context.clock.now_ms(), trash_changes),
-                context,
-            )
+    try:
+        with hold_lease(context, state, run_id) as lease, terminated_by_signals(lambda: None):
+            try:
+                orphan_scan(session, table).restore(
+                    state,
+                    policy.remove_orphan_files,
+                    mark_id=mark_id,
+                    holds=lambda: context.ledger.leases.holds(lease),
+                    report=trash_changes.append,
+                )
+            finally:
+                append_record(
+                    record_of_restore(
+                        state, policy, run_id, started_ms, context.clock.now_ms(), trash_changes
+                    ),
+                    context,
+                )
+    except (Terminated, KeyboardInterrupt) as why:
+        return _terminated(session, why)
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
         for e in trash_changes
@@ -271,8 +276,7 @@ def _remove(session: Session, name: str, scope: Scope, overrides: dict[str, str]
         with terminated_by_signals(lambda: None, end_process):
             [outcome] = maintain(table, request, context, observe)
     except (Terminated, KeyboardInterrupt) as why:
-        session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its path or in the trash.")
-        return EXIT_FAILED
+        return _terminated(session, why)
     waits = not scope.marks and any(
         b.work == RemoveOrphanFiles(sweep=False) for p in plans for b in p.plan.batches
     )
@@ -300,6 +304,12 @@ def _remove(session: Session, name: str, scope: Scope, overrides: dict[str, str]
     )
     refused = outcome.reason is Reason.LEASE_HELD
     return EXIT_REFUSED if refused else _EXIT_CODES.get(outcome.outcome, EXIT_DONE)
+
+
+def _terminated(session: Session, why: BaseException) -> int:
+    """Reports the end by a signal, and returns the exit code."""
+    message = f"terminated by {str(why) or 'SIGINT'}: every file is at its path or in the trash."
+    return session.fail(None, message, "run again.", f"{message} Fix: run again.")
 
 
 @contextmanager

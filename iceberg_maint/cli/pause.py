@@ -85,7 +85,7 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
         raise click.UsageError("--partition needs a TABLE.")
     context = session.context()
     codes = {0}
-    chosen = session.tables(context, codes) if name is None else (context.catalogs.find(name),)
+    chosen = session.listing(context, codes).tables if name is None else (context.catalogs.find(name),)
     released: dict[str, list[PartitionKey]] = {}
     failed: list[dict[str, object]] = []
     for table in chosen:

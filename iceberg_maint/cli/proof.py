@@ -12,12 +12,11 @@ from iceberg_maint.cli.context import Session
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError, UnknownTableError
-from iceberg_maint.loop.context import Context
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.certificate import CertificateStatus
 
 if TYPE_CHECKING:
     from iceberg_maint.loop.context import Context
+    from iceberg_maint.ports.ledger import Ledger
 
 _SHOWN_RUNS = 3
 """Run ids that an error names."""

@@ -55,7 +55,7 @@ class _Scope:
         `codes`. Raises UnknownTableError ICM-126 for a name or pattern of no table."""
         if self.names:
             return [context.catalogs.find(name) for name in self.names]
-        listed = session.tables(context, codes)
+        listed = session.listing(context, codes).tables
         for pattern in self.patterns:
             if not _matching(pattern, listed, context) and codes == {EXIT_DONE}:
                 raise UnknownTableError(

@@ -67,7 +67,9 @@ def maintain_tables(
         # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
         session.say(f"terminated by {signal}; finished batches stay, and the next run continues")
-        if results:
+        for table in tables[:1]:
+            # The signal may arrive before the first table is started.
+            results = results or {table: TableResult(table)}
             list(results.values())[-1].terminate(signal)
     say_faults(list(results.values()), session)
     return [results[t] for t in tables if t in results]

@@ -57,7 +57,7 @@ class Environment:
     def tables(self) -> tuple[TableId, ...]:
         """The tables of the configured catalogs, sorted. A table that cannot be read is one of them.
 
-        Raises ConfigurationError ICM-184, or the error of the configuration or the catalogs with its code.
+        Raises ConfigurationError ICM-184, or the error of the configuration or of a catalog that does not answer with its code.
         """
         self.check()
         said = self._call(["tables", "--json"], TABLES_SECONDS)
@@ -65,6 +65,9 @@ class Environment:
         rows = document.get("tables")
         if not isinstance(rows, list):
             raise self._broken(said)
+        for catalog in document["unlisted_catalogs"]:
+            # Without its tables their assets would disappear.
+            raise ConfigurationError(catalog["code"], catalog["message"], catalog["fix"])
         names = [str(row["table"]).split(".") for row in rows]
         return tuple(sorted(TableId(parts[0], tuple(parts[1:-1]), parts[-1]) for parts in names))
 

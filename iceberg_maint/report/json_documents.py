@@ -59,6 +59,11 @@ def error_document(error: IcebergMaintError) -> Document:
     return {"code": error.code, "message": error.message, "fix": error.fix}
 
 
+def unlisted_documents(errors: Mapping[str, IcebergMaintError]) -> list[Document]:
+    """The errors of the catalogs that did not answer."""
+    return [{"catalog": name, **error_document(error)} for name, error in errors.items()]
+
+
 def health_document(measured: Measured) -> Document:
     """One table of `observe`: table metrics with the partitions' totals, then every partition."""
     return {

@@ -30,7 +30,7 @@ from iceberg_maint.report.formatting import (
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
-from iceberg_maint.report.json_documents import Document, error_document
+from iceberg_maint.report.json_documents import Document, error_document, unlisted_documents
 from iceberg_maint.report.verdicts import Status, Summary, coloured, verdict_document, verdict_sentence
 
 SHOWN_FAILURES = 5
@@ -112,9 +112,7 @@ def report_document(report: FleetReport) -> Document:
     document["summary"] = report.summary.document()
     document["outdated_tables"] = report.outdated_tables
     document["never_observed"] = list(report.never_observed)
-    document["unlisted_catalogs"] = [
-        {"catalog": name, **error_document(error)} for name, error in report.unlisted.items()
-    ]
+    document["unlisted_catalogs"] = unlisted_documents(report.unlisted)
     document["tables"] += [{"table": table} for table, _ in report.unread() if table in report.statuses]
     for table in document["tables"]:
         table["status"] = report.statuses[table["table"]].value

@@ -16,6 +16,8 @@ from iceberg_maint.loop import settle as reconciling
 from iceberg_maint.loop.settle import Settled
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
+from iceberg_maint_tests.support.context import changed
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 
 pytestmark = pytest.mark.seconds
 
@@ -73,6 +75,22 @@ def test_unreachable_catalog_exits_2_with_one_line(lake: Lake) -> None:
         "message": "catalog 'lake' cannot be reached.",
         "fix": "start it.",
     }
+
+
+def test_tables_names_a_catalog_that_does_not_answer(lake: Lake) -> None:
+    more = FakeCatalog("more", [])
+    more.unreachable = True
+    lake.context = changed(lake.context, catalogs={"lake": lake.catalog, "more": more})
+    document = lake.json("tables", exit_code=2)
+    assert document["unlisted_catalogs"] == [
+        {
+            "catalog": "more",
+            "code": "ICM-104",
+            "message": "catalog 'more' cannot be reached.",
+            "fix": "start it.",
+        }
+    ]
+    assert [row["table"] for row in document["tables"]] == ["lake.db.healthy", "lake.db.sick"]
 
 
 def test_pause_of_a_table_holds_it_until_resume(lake: Lake) -> None:

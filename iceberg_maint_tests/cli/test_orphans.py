@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,23 @@ def test_abnormal_share_is_refused_until_its_digest_is_approved(program: Program
     assert program("trash", "db.t", *strict, "--approve", "0-abc").exit_code == 3
     assert program("trash", "db.t", *strict, "--approve", found["digest"]).exit_code == 0
     assert lake.trashed() == ALL
+
+
+@pytest.mark.parametrize(
+    ("command", "work"),
+    [("restore", "removal.remove_orphans.OrphanRemoval.restore"), ("trash", "cli.orphans.maintain")],
+)
+def test_termination_is_one_line_and_one_document(
+    command: str, work: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_arguments: object, **_options: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(f"iceberg_maint.{work}", stopped)
+    result = program(command, "db.t", "--json")
+    message = "terminated by SIGTERM: every file is at its path or in the trash."
+    assert document(result, 1) == {"error": {"code": None, "message": message, "fix": "run again."}}
+    assert result.stderr == f"{message} Fix: run again.\n"
 
 
 def test_what_cannot_go_back_stays_in_the_trash(program: Program, lake: Lake) -> None:

@@ -241,6 +241,20 @@ def test_signal_stops_before_the_next_batch_and_gives_the_lease_back(
     assert signal.getsignal(number) is not None
 
 
+def test_signal_before_the_first_table_is_a_termination_of_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_arguments: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("iceberg_maint.cli.run_tables.PreparedTable", stopped)
+    document = lake.json("run", exit_code=1)
+    assert [(t["table"], t["error"]["message"]) for t in document["tables"]] == [
+        ("lake.db.healthy", "terminated by SIGTERM")
+    ]
+    assert document["not_started"] == ["lake.db.sick"]
+
+
 def test_interrupt_by_spark_s_own_handler_is_a_termination_too(lake: Lake) -> None:
     lake.engine.errors = [KeyboardInterrupt()]
     document = lake.json("run", "db.sick", exit_code=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -71,6 +72,22 @@ def test_other_version_is_refused(tmp_path: Path) -> None:
     assert refusal(Environment(python)) == (
         f"ICM-184 {python} has iceberg-maint 0.0.9, this environment has {__version__}. {INSTALL}"
     )
+
+
+def test_tables_are_not_read_while_a_catalog_does_not_answer(tmp_path: Path) -> None:
+    unlisted = {
+        "catalog": "other",
+        "code": "ICM-104",
+        "message": "other does not answer.",
+        "fix": "start it.",
+    }
+    document = {"tables": [{"table": "lake.db.events"}], "unlisted_catalogs": [unlisted]}
+    (tmp_path / "tables.json").write_text(json.dumps(document), "utf-8")
+    version = f"echo 'iceberg-maint, version {__version__}'"
+    python = python_that(
+        tmp_path, f'case "$*" in *--version) {version};; *) cat {tmp_path}/tables.json;; esac'
+    )
+    assert refusal(Environment(python)) == "ICM-104 other does not answer. Fix: start it."
 
 
 def test_variables_of_this_python_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
