@@ -14,13 +14,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import dagster as dg
-from dagster_pipes import PipesDefaultMessageWriter
 
 from iceberg_maint.component.environment import Environment
 from iceberg_maint.defs.names import STDIN
 
 POLL_SECONDS = 0.2
 _READ_SECONDS = 0.05
+_FILE = "path"
+"""Parameter of the default writer of Dagster Pipes."""
 STOP_SECONDS = 75.0
 """Time for an orderly end after a termination: longer than the program needs before it ends itself."""
 
@@ -58,7 +59,7 @@ class _WholeLines(dg.PipesMessageReader):
             thread = threading.Thread(target=self._read, args=(path, handler, ended), daemon=True)
             thread.start()
             try:
-                yield {PipesDefaultMessageWriter.FILE_PATH_KEY: str(path)}
+                yield {_FILE: str(path)}
             finally:
                 ended.set()
                 thread.join()
