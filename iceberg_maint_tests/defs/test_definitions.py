@@ -9,6 +9,8 @@ from typing import cast
 
 import dagster as dg
 import pytest
+from dagster_graphql.schema import create_schema
+from graphql import parse, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,7 @@ from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABL
 from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.report.formatting import escape_control_chars
+from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.defs.conftest import World, key
 from iceberg_maint_tests.security.hostile import HOSTILE
 
@@ -392,3 +395,9 @@ def test_names_and_errors_with_marks_of_a_terminal_are_text_in_logs_and_events(
     texts.append(capfd.readouterr().err)
     texts += [text for e in entries for text in metadata_texts(e)]
     assert [t for t in texts if not t.replace("\n", "").isprintable()] == []
+
+
+def test_query_of_the_page_fits_dagsters_schema() -> None:
+    page = (PROJECT / "docs" / "how-to" / "dagster.md").read_text("utf-8")
+    [query] = re.findall(r"```graphql\n(.*?)```", page, re.DOTALL)
+    assert validate(create_schema().graphql_schema, parse(query)) == []
