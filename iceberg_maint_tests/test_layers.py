@@ -84,7 +84,7 @@ NO_THIRD_PARTY = CORE | {"__init__", "errors", "ports", "loop", "removal"}
 THIRD_PARTY: dict[str, frozenset[str]] = {
     **dict.fromkeys(NO_THIRD_PARTY, frozenset()),
     "config": frozenset({"pydantic", "yaml"}),
-    "component": frozenset({"dagster", "dagster_shared", "pydantic"}),
+    "component": frozenset({"dagster", "dagster_pipes", "dagster_shared", "pydantic"}),
 }
 """Third-party packages that a room may import. A room that is not here may import any that no rule bans."""
 
