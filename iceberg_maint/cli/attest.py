@@ -46,7 +46,9 @@ _LONGEST_ROW = 200
     help="Read metadata only, or also the files where metadata cannot say.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(min=1), help="Bytes to read at most; default: attest.max_bytes."
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    help="Bytes to read at most; default: attest.max_bytes, no limit with --snapshot.",
 )
 @click.option("--accept", type=int, metavar="SNAPSHOT", help="End the open verdict on this snapshot.")
 @command
@@ -69,6 +71,8 @@ def attest(
     context = session.context()
     table = context.catalogs.find(name)
     state = context.catalogs.pin(table)
+    if accept is not None and snapshot_id is not None:
+        raise click.UsageError("--accept and --snapshot exclude each other.")
     if accept is not None:
         at = loop.accept(state, accept, context)
         left = [v.snapshot_id for v in at.open]

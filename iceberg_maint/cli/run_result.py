@@ -91,6 +91,7 @@ class TableResult:
         return [o for o in self.all_outcomes() if self.error is None or o.batches]
 
     def document(self) -> dict[str, Any]:
+        """The entry of the table in `run --json`."""
         from iceberg_maint.report.json_documents import outcome_document
 
         operations = [outcome_document(o) for o in self.all_outcomes()]
@@ -99,6 +100,7 @@ class TableResult:
 
 
 def add_exit_codes(context: Context, result: TableResult, session: Session) -> None:
+    """Adds the exit codes of the last round and of faults that last to the result, and says what no fault says."""
     from iceberg_maint.report.deferrals import refusal
     from iceberg_maint.report.verdicts import EXIT_CODES
 

@@ -53,6 +53,7 @@ class _WholeLines(dg.PipesMessageReader):
 
     @contextmanager
     def read_messages(self, handler: Any) -> Iterator[dict[str, Any]]:
+        """Gives each message to the handler until the block ends. Yields where to write them."""
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path, ended = Path(folder, "messages"), threading.Event()
             path.touch()

@@ -29,6 +29,12 @@ pytestmark = pytest.mark.seconds
             "--partition needs a TABLE",
             "see iceberg-maint release --help.",
         ),
+        (
+            "attest db.sick --accept 1 --snapshot 1 --json",
+            None,
+            "--accept and --snapshot exclude each other.",
+            "see iceberg-maint attest --help.",
+        ),
         ("--json orphans", None, "Usage: iceberg-maint orphans", "see iceberg-maint orphans --help."),
         (
             "why db.sick --set mode --json",
