@@ -41,14 +41,6 @@ def test_tables_are_those_of_the_configured_catalogs(tmp_path: Path) -> None:
     assert tables == (TableId.parse("lake.db.events"), TableId.parse("lake.db.users"))
 
 
-def test_missing_configuration_is_refused_as_the_program_says(tmp_path: Path) -> None:
-    said = refusal(Environment(sys.executable, str(tmp_path / "none.yaml")))
-    assert said == (
-        f"ICM-100 configuration file {tmp_path}/none.yaml cannot be read: No such file or directory. Fix: check the path of "
-        "--config and the permissions of the file."
-    )
-
-
 def test_missing_python_is_refused(tmp_path: Path) -> None:
     assert refusal(Environment(str(tmp_path / "none"))) == (
         f"ICM-184 `python` of the component, {tmp_path}/none, cannot be started: No such file or directory. {INSTALL}"

@@ -12,29 +12,21 @@ import pytest
 from iceberg_maint import __version__
 from iceberg_maint.component import build_iceberg_maintenance_defs
 from iceberg_maint.component.launch import Launcher, Receive
-from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import DUE_CHECK
+from iceberg_maint_tests.support.component.pipeline import (
+    DONE,
+    EVENTS,
+    KEY,
+    PARTITIONS,
+    STARTED,
+    health,
+    materialization,
+)
 
 pytestmark = pytest.mark.slow
 
-EVENTS = TableId.parse("lake.db.events")
-KEY = dg.AssetKey(["iceberg_maint", "lake", "db", "events"])
 HOUSEKEEPING = dg.AssetKey(["iceberg_maint", "lake", "db", "events__housekeeping"])
-PARTITIONS = "iceberg/lake.db.events"
 NUMBERS = (dg.IntMetadataValue, dg.FloatMetadataValue)
-STARTED: dict[str, Any] = {"kind": "started", "version": __version__}
-DONE: dict[str, Any] = {"kind": "ended", "outcome": "done", "text": "", "seconds": None}
-
-
-def health(due: Mapping[str, float], *, gone: Sequence[str] = ()) -> dict[str, Any]:
-    return {
-        "kind": "health",
-        "partitions": ["p=0", "p=1"],
-        "gone": list(gone),
-        "due": dict(due),
-        "due_operations": [],
-        "sentence": "a reason",
-    }
 
 
 def sends(*messages: dict[str, Any], exit_code: int = 0) -> Launcher:
@@ -80,7 +72,7 @@ def _pools(folder: Path, settings: str) -> dict[str, int]:
     (folder / "dagster.yaml").write_text(settings, "utf-8")
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         instance.add_dynamic_partitions(PARTITIONS, ["p=0", "p=1"])
-        assert Dagster(instance).run(sends(STARTED, health({}), DONE)).success
+        assert Dagster(instance).run(sends(STARTED, health(), DONE)).success
         storage = instance.event_log_storage
         return {
             pool: storage.get_concurrency_info(pool).slot_count for pool in storage.get_concurrency_keys()
@@ -117,16 +109,16 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def test_due_partitions_fail_the_check_and_healed_ones_pass_it(dagster: Dagster) -> None:
-    assert dagster.run(sends(STARTED, health({"p=0": 2.0, "p=1": 1.0}), DONE)).success
+    assert dagster.run(sends(STARTED, health("p=0", "p=1"), DONE)).success
     assert dagster.due() == {"p=0": "FAILED", "p=1": "FAILED"}
-    assert dagster.run(sends(STARTED, health({"p=1": 1.0}), DONE)).success
+    assert dagster.run(sends(STARTED, health("p=1"), DONE)).success
     assert dagster.due() == {"p=0": "SUCCEEDED", "p=1": "FAILED"}
-    assert dagster.run(sends(STARTED, health({}), DONE), "p=1").success
+    assert dagster.run(sends(STARTED, health(), DONE), "p=1").success
     assert dagster.due() == {"p=0": "SUCCEEDED", "p=1": "SUCCEEDED"}
 
 
 def test_each_evaluation_has_a_number_to_plot(dagster: Dagster) -> None:
-    result = dagster.run(sends(STARTED, health({"p=0": 2.0, "p=1": 1.0}), DONE))
+    result = dagster.run(sends(STARTED, health("p=0", "p=1"), DONE))
     numbers = {
         (e.check_name, e.partition): {
             name: v.value for name, v in e.metadata.items() if isinstance(v, NUMBERS)
@@ -142,29 +134,22 @@ def test_each_evaluation_has_a_number_to_plot(dagster: Dagster) -> None:
 
 
 def test_only_what_was_reported_is_materialized(dagster: Dagster) -> None:
-    event = {
-        "kind": "materialization",
-        "housekeeping": False,
-        "partition": "p=1",
-        "description": None,
-        "metadata": "{}",
-    }
-    assert dagster.run(sends(STARTED, event, health({}), DONE)).success
+    assert dagster.run(sends(STARTED, materialization("p=1"), health(), DONE)).success
     assert dagster.instance.get_materialized_partitions(KEY) == {"p=1"}
 
 
 def test_partition_that_is_gone_is_deleted_when_no_run_uses_it(dagster: Dagster) -> None:
-    assert dagster.run(sends(STARTED, health({}, gone=["p=1"]), DONE), None).success
+    assert dagster.run(sends(STARTED, health(gone=["p=1"]), DONE), None).success
     assert list(dagster.instance.get_dynamic_partitions(PARTITIONS)) == ["p=0"]
 
 
 @pytest.mark.parametrize(
-    "messages", [(), (STARTED,), (STARTED, {**health({}), "number": 3}, {**DONE, "number": 4})]
+    "messages", [(), (STARTED,), (STARTED, {**health(), "number": 3}, {**DONE, "number": 4})]
 )
 def test_run_whose_messages_are_lost_fails_with_its_code_and_is_not_due_for_ever(
     messages: tuple[dict[str, Any], ...], dagster: Dagster
 ) -> None:
-    dagster.run(sends(STARTED, health({"p=1": 1.0}), DONE))
+    dagster.run(sends(STARTED, health("p=1"), DONE))
     result = dagster.run(sends(*messages, exit_code=137))
     assert not result.success
     assert failure(result) == (
@@ -177,12 +162,12 @@ def test_run_whose_messages_are_lost_fails_with_its_code_and_is_not_due_for_ever
 
 def test_failure_elsewhere_fails_the_run_with_its_message(dagster: Dagster) -> None:
     ended = {**DONE, "outcome": "failed", "text": "ICM-104 the catalog is down. Fix: start it."}
-    assert failure(dagster.run(sends(STARTED, health({}), ended, exit_code=1))) == ended["text"]
+    assert failure(dagster.run(sends(STARTED, health(), ended, exit_code=1))) == ended["text"]
 
 
 def test_work_that_waits_is_retried_and_fails_after_the_last_attempt(dagster: Dagster) -> None:
     ended = {**DONE, "outcome": "retry", "seconds": 0.01}
-    result = dagster.run(sends(STARTED, health({}), ended, exit_code=1))
+    result = dagster.run(sends(STARTED, health(), ended, exit_code=1))
     assert not result.success
     attempts = [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
     assert len(attempts) == 2

@@ -46,14 +46,24 @@ def report() -> None:
     """An asset that does not."""
 
 
-def health(*due: str) -> dict[str, Any]:
+def health(*due: str, gone: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "kind": "health",
         "partitions": ["p=0", "p=1"],
-        "gone": [],
+        "gone": list(gone),
         "due": dict.fromkeys(due, 1.0),
         "due_operations": [],
         "sentence": "a reason",
+    }
+
+
+def materialization(partition: str) -> dict[str, Any]:
+    return {
+        "kind": "materialization",
+        "housekeeping": False,
+        "partition": partition,
+        "description": None,
+        "metadata": "{}",
     }
 
 

@@ -25,6 +25,7 @@ from iceberg_maint_tests.support.component.pipeline import (
     PipelineProject,
     daily,
     health,
+    materialization,
     raw_events,
 )
 
@@ -176,23 +177,13 @@ class Simulation:
             if self._due[partition] == since:
                 del self._due[partition]
             self._note(since)
-            must_yield = send(_materialization(partition))
+            must_yield = send(materialization(partition))
         send(health(*self._due))
         send(DONE)
         return 0
 
     def _note(self, since: float) -> None:
         self.day.longest_hours = max(self.day.longest_hours, (self.now - since) / _HOUR)
-
-
-def _materialization(partition: str) -> dict[str, Any]:
-    return {
-        "kind": "materialization",
-        "housekeeping": False,
-        "partition": partition,
-        "description": None,
-        "metadata": "{}",
-    }
 
 
 def simulated_day() -> Day:
