@@ -140,7 +140,7 @@ class _Finder:
         with readable(delete.path):
             schema = pq.read_schema(arrow_file(contents))
             columns = file_columns(schema, self._task.name_mapping, delete.path)
-        lacking = set(_ids(table.columns)) - set(_file_ids(columns))
+        lacking = set(_ids(table.columns)) - set(_ids(columns))
         if lacking:
             # The projection would fill it with a default, which would delete rows with that value.
             column = next((c.path for c in table.columns if c.field_id in lacking), table.columns[0].path)
@@ -222,13 +222,7 @@ def _bound(scalar: Any) -> int | bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _ids(columns: Sequence[Column]) -> Iterator[int]:
+def _ids(columns: Any) -> Iterator[int]:
     for column in columns:
         yield column.field_id
         yield from _ids(column.children)
-
-
-def _file_ids(columns: Any) -> Iterator[int | None]:
-    for column in columns:
-        yield column.field_id
-        yield from _file_ids(column.children)

@@ -210,7 +210,7 @@ class _Run:
         rows = self._write(groups, metrics, found.repeating)
         deleted = self._deleted
         if rows == 0:
-            proof = RewriteProof(self.task.proof, self._input_rows, deleted, 0, 0, self._count(rows, deleted))
+            proof = RewriteProof(self.task.proof, self._input_rows, deleted, 0, self._count(rows, deleted))
             return RewriteResult(
                 "", 0, 0, self.task.sort_order_id, OutputMetrics(), proof, streamed, self._clock.seconds
             )
@@ -234,14 +234,7 @@ class _Run:
             record_count=rows,
             sort_order_id=self.task.sort_order_id,
             metrics=of_file,
-            proof=RewriteProof(
-                self.task.proof,
-                self._input_rows,
-                deleted,
-                rows,
-                len(self._table.columns) if full else 0,
-                difference,
-            ),
+            proof=RewriteProof(self.task.proof, self._input_rows, deleted, rows, difference),
             streamed=streamed,
             cpu_seconds=self._clock.seconds,
             digest=digest,

@@ -8,11 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from iceberg_maint.core.model.codec import dumps, loads
 
 FULL_PROOF = "full"
 STATISTICS_PROOF = "statistics"
+
+
+class JsonText:
+    """A frozen dataclass that crosses a process boundary."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """The value as JSON."""
+        return dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads a value that `to_json` wrote."""
+        return loads(cls, text)
 
 
 class UnsupportedColumnError(Exception):
@@ -104,7 +120,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteTask:
+class RewriteTask(JsonText):
     """One output file.
 
     `schema` and `name_mapping` are Iceberg's JSON texts. `metrics_modes` has the mode of each leaf column by field id:
@@ -126,15 +142,6 @@ class RewriteTask:
     proof: str = FULL_PROOF
     io: Mapping[str, str] = field(default_factory=dict)
     splice: bool = False
-
-    def to_json(self) -> str:
-        """The task as JSON."""
-        return dumps(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> RewriteTask:
-        """Reads a task that `to_json` wrote."""
-        return loads(cls, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,6 @@ class RewriteProof:
     rows_in: int
     rows_deleted: int
     rows_out: int
-    columns_compared: int
     difference: str = ""
 
     @property
@@ -169,7 +175,7 @@ class RewriteProof:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteResult:
+class RewriteResult(JsonText):
     """The output of a task. If no row is left, no file is written: `record_count` is 0 and `path` is "".
 
     `digest` is the SHA-256 of the bytes that were proved, as hexadecimal digits. `streamed`: the task ran in streaming mode.
@@ -188,15 +194,6 @@ class RewriteResult:
     spliced: tuple[int, ...] = ()
     digest: str = ""
 
-    def to_json(self) -> str:
-        """The result as JSON."""
-        return dumps(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> RewriteResult:
-        """Reads a result that `to_json` wrote."""
-        return loads(cls, text)
-
 
 @dataclass(frozen=True, slots=True)
 class EqualityDelete:
@@ -213,7 +210,7 @@ class EqualityDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedPositionsTask:
+class DeletedPositionsTask(JsonText):
     """Data files of one spec and partition, and the equality deletes of that scope or of the whole table.
 
     A delete applies to a data file with a lower sequence number. `constants` has the values of identity-partitioned
@@ -229,18 +226,9 @@ class DeletedPositionsTask:
     slice_rows: int = 1 << 20
     io: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """The task as JSON."""
-        return dumps(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> DeletedPositionsTask:
-        """Reads a task that `to_json` wrote."""
-        return loads(cls, text)
-
 
 @dataclass(frozen=True, slots=True)
-class DeletedPositionsResult:
+class DeletedPositionsResult(JsonText):
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
     that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
     hold, `wrong_keys` which delete file has keys that its metadata denies."""
@@ -249,12 +237,3 @@ class DeletedPositionsResult:
     unsupported: str = ""
     wrong_input: str = ""
     wrong_keys: str = ""
-
-    def to_json(self) -> str:
-        """The result as JSON."""
-        return dumps(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> DeletedPositionsResult:
-        """Reads a result that `to_json` wrote."""
-        return loads(cls, text)

@@ -80,7 +80,7 @@ def test_large_row_groups_are_copied_with_dictionaries_and_small_pages(task: Rew
 def test_pages_of_a_kept_row_group_are_those_of_its_source(task: RewriteTask) -> None:
     found = rewrite(task)
     pages = [
-        len(get(ParquetBytes.of(Path(p).read_bytes()).chunk(0, 0).offset_index() or {}, 1)[1])
+        len(get(ParquetBytes.of(Path(p).read_bytes()).chunk(0, 0).offset_index or {}, 1)[1])
         for p in (found.path, task.inputs[0].path)
     ]
     assert pages == [10, 10]

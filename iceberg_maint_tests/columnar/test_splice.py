@@ -280,7 +280,7 @@ def index_edit(
     def change(data: bytes) -> bytes:
         file = ParquetBytes.of(data)
         owner = file.chunk(0, column)
-        found = owner.column_index() if offset == 6 else owner.offset_index()
+        found = owner.column_index if offset == 6 else owner.offset_index
         assert found is not None
         edit(found)
         changed = encoded(found)

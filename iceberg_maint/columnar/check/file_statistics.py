@@ -25,8 +25,7 @@ from iceberg_maint.columnar.read.schema import (
     table_schema,
 )
 from iceberg_maint.columnar.storage import FileRange, Storage, raise_shortage
-from iceberg_maint.columnar.task import OutputMetrics
-from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.columnar.task import JsonText, OutputMetrics
 
 _MOST_ROWS = 65_536
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -34,7 +33,7 @@ _BATCH_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticsTask:
+class StatisticsTask(JsonText):
     """A Parquet file and what its manifest states. `schema` and `metrics_modes` are as in `RewriteTask`."""
 
     path: str
@@ -43,15 +42,6 @@ class StatisticsTask:
     schema: str
     metrics: OutputMetrics
     metrics_modes: Mapping[int, str] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """The task as JSON."""
-        return dumps(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> StatisticsTask:
-        """Reads a task that `to_json` wrote."""
-        return loads(cls, text)
 
 
 def statistics_difference(task: StatisticsTask, storage: Storage) -> str:

@@ -50,7 +50,7 @@ class Parts(Protocol):
 
 def starts_of(chunk: Chunk) -> list[int]:
     """The number of the first row of each page, 0 alone if there is no page index."""
-    locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
+    locations = get(chunk.offset_index or {}, 1, (0, ()))[1]
     return [get(page, 3) for page in locations] or [0]
 
 
@@ -58,7 +58,7 @@ def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Par
     """Returns the first difference between the page index of an encoded chunk and its rows, "" if there is none or no
     page index: without one, readers read all pages."""
     try:
-        if chunk.column_index() is None or chunk.offset_index() is None:
+        if chunk.column_index is None or chunk.offset_index is None:
             return ""
         if problem := _location_difference(chunk, leaf, rows):
             return f"{place}: {problem}"
@@ -74,8 +74,8 @@ def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Par
 
 def page_difference(place: str, chunk: Chunk, leaf: Leaf, pages: Sequence[Statistics]) -> str:
     """Compares the column index of a chunk with the statistics of the rows of its pages."""
-    entries = chunk.column_index()
-    if entries is None or chunk.offset_index() is None:
+    entries = chunk.column_index
+    if entries is None or chunk.offset_index is None:
         return f"{place}: there is no page index"
     nulls = get(entries, 5, (0, ()))[1] or [None] * len(pages)
     columns = [get(entries, field)[1] for field in (1, 2, 3)]
@@ -113,7 +113,7 @@ def _bound(stored: bytes, leaf: Leaf, chunk: Chunk) -> Value:
 
 def _location_difference(chunk: Chunk, leaf: Leaf, rows: int) -> str:
     """Compares the offset index of a chunk with the place of its pages, and with their headers if they are in memory."""
-    locations = get(chunk.offset_index() or {}, 1)[1]
+    locations = get(chunk.offset_index or {}, 1)[1]
     starts = [get(page, 3) for page in locations]
     if not starts or starts[0] != 0 or any(b <= a for a, b in pairwise([*starts, rows])):
         return "the first rows of the pages are in no order"

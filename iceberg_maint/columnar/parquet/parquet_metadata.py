@@ -221,20 +221,14 @@ class Chunk:
             return stated <= DICTIONARY_ENCODINGS
         return PLAIN not in stated and self.has_dictionary
 
+    @cached_property
     def column_index(self) -> Struct | None:
         """The chunk's `ColumnIndex`. None: it has none."""
-        return self._column_index
-
-    def offset_index(self) -> Struct | None:
-        """The chunk's `OffsetIndex`. None: it has none."""
-        return self._offset_index
-
-    @cached_property
-    def _column_index(self) -> Struct | None:
         return self._index(6, 7, COLUMN_INDEX)
 
     @cached_property
-    def _offset_index(self) -> Struct | None:
+    def offset_index(self) -> Struct | None:
+        """The chunk's `OffsetIndex`. None: it has none."""
         return self._index(4, 5, OFFSET_INDEX)
 
     def _index(self, offset: int, length: int, form: Form) -> Struct | None:

@@ -104,7 +104,9 @@ class IntegerFooters:
             except ThriftError:
                 return None
             self._last = integers, before, after
-        return pq.read_metadata(pa.BufferReader(_framed(after + footer[len(before) :])))
+        changed = after + footer[len(before) :]
+        framed = MAGIC + changed + len(changed).to_bytes(4, "little") + MAGIC
+        return pq.read_metadata(pa.BufferReader(framed))
 
 
 class NotedFile(io.RawIOBase):
@@ -198,7 +200,3 @@ def _starts(footer: bytes, change: Callable[[Elements], Elements]) -> tuple[byte
     changed = {**fields, 2: (LIST, (kind, change(elements)))}
     # The last byte ends a struct. Fields count from the one before, which stays the schema.
     return footer[:end], encoded(changed)[:-1]
-
-
-def _framed(footer: bytes) -> bytes:
-    return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))

@@ -17,7 +17,14 @@ from iceberg_maint.columnar.read.decimals import IntegerFooters, Integers, integ
 from iceberg_maint.columnar.read.deletes import Positions
 from iceberg_maint.columnar.read.leaves import array_of_mask, array_of_numbers, scalar_of
 from iceberg_maint.columnar.read.packing import MOST_BYTES, SmallFile, packed
-from iceberg_maint.columnar.read.projection import Source, file_columns, projection
+from iceberg_maint.columnar.read.projection import (
+    Source,
+    file_columns,
+    needed_names,
+    projected,
+    projection,
+    renumbered,
+)
 from iceberg_maint.columnar.read.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import FileRange, Storage, raise_shortage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError, unreadable
@@ -261,8 +268,8 @@ class Decoder:
             columns = file_columns(schema, self._name_mapping, file.path)
             with _named(file.path):
                 sources = projection(columns, self.table, file.constants)
-            needed = _needed(schema, sources)
-        found = needed, _renumbered(sources, needed is not None)
+            needed = needed_names(schema, sources)
+        found = needed, renumbered(sources, needed is not None)
         self._last = schema, file.constants, found
         return found
 
@@ -280,7 +287,7 @@ class Decoder:
             column, field = self.table.columns[number], self.schema.field(number)
             fields.append(field)
             with _named(file.path):
-                found = _column(rows, source)
+                found = projected(rows, source)
             if column.field_id in _LINEAGE:
                 found = _lineage(column.field_id, found, file, start)
             if column.required and found.null_count:
@@ -367,36 +374,6 @@ def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collectio
         if column.field_id in dictionaries:
             schema = schema.set(index, schema.field(index).with_type(pa.dictionary(pa.int32(), pa.string())))
     return schema
-
-
-def _needed(schema: pa.Schema, sources: Sequence[Source]) -> list[str] | None:
-    """Returns the names of the columns to read, None for all. A name with a dot or a name of two columns cannot be
-    asked for."""
-    if any("." in name for name in schema.names) or len(set(schema.names)) != len(schema.names):
-        return None
-    positions = sorted({s.position for s in sources if s.position is not None})
-    return None if len(positions) == len(schema) else [schema.names[i] for i in positions]
-
-
-def _renumbered(sources: Sequence[Source], only_needed: bool) -> Sequence[Source]:
-    """Returns the sources with positions among the columns that were read."""
-    if not only_needed:
-        return sources
-    positions = sorted({s.position for s in sources if s.position is not None})
-    index = {position: i for i, position in enumerate(positions)}
-    return [s if s.position is None else Source(index[s.position], s.convert) for s in sources]
-
-
-def _column(rows: pa.Table, source: Source) -> pa.ChunkedArray:
-    if source.position is None:
-        assert source.convert is not None
-        return pa.chunked_array([source.convert(pa.nulls(rows.num_rows))])
-    column = rows.column(source.position)
-    if source.convert is None:
-        return column
-    if column.num_chunks == 0:
-        return pa.chunked_array([source.convert(column.combine_chunks())])
-    return pa.chunked_array([source.convert(chunk) for chunk in column.chunks])
 
 
 def _lineage(field: int, found: pa.ChunkedArray, file: InputFile, start: int) -> pa.ChunkedArray:

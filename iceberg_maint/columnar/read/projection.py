@@ -262,3 +262,34 @@ def _is_lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
         pa.time64("us"): (pa.time32("ms"),),
     }
     return found in narrow.get(wanted, ())
+
+
+def needed_names(schema: pa.Schema, sources: Sequence[Source]) -> list[str] | None:
+    """Returns the names of the columns to read, None for all. A name with a dot or a name of two columns cannot be
+    asked for."""
+    if any("." in name for name in schema.names) or len(set(schema.names)) != len(schema.names):
+        return None
+    positions = sorted({s.position for s in sources if s.position is not None})
+    return None if len(positions) == len(schema) else [schema.names[i] for i in positions]
+
+
+def renumbered(sources: Sequence[Source], only_needed: bool) -> Sequence[Source]:
+    """Returns the sources with positions among the columns that were read."""
+    if not only_needed:
+        return sources
+    positions = sorted({s.position for s in sources if s.position is not None})
+    index = {position: i for i, position in enumerate(positions)}
+    return [s if s.position is None else Source(index[s.position], s.convert) for s in sources]
+
+
+def projected(rows: pa.Table, source: Source) -> pa.ChunkedArray:
+    """Returns the column of a table that its source is among the rows of a file."""
+    if source.position is None:
+        assert source.convert is not None
+        return pa.chunked_array([source.convert(pa.nulls(rows.num_rows))])
+    column = rows.column(source.position)
+    if source.convert is None:
+        return column
+    if column.num_chunks == 0:
+        return pa.chunked_array([source.convert(column.combine_chunks())])
+    return pa.chunked_array([source.convert(chunk) for chunk in column.chunks])

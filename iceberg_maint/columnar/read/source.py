@@ -8,7 +8,7 @@ elements.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -80,7 +80,10 @@ def source_dictionaries(
 
 def _repeating(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> frozenset[int]:
     # PyArrow ends the process if it makes an object of damaged metadata of a chunk.
-    ids, footer = _leaf_ids(contents, file, name_mapping), ParquetBytes.of(contents)
+    with readable(file.path):
+        schema = opened(contents).schema_arrow
+    ids = leaf_ids(file_columns(schema, name_mapping, file.path))
+    footer = ParquetBytes.of(contents)
     chunks = [(n, i) for n, group in enumerate(footer.row_groups) if get(group, 3) for i in enumerate(ids)]
     others = {
         field_id for group, (index, field_id) in chunks if not _has_few_values(footer.chunk(group, index))
@@ -96,12 +99,6 @@ def _has_few_values(chunk: Chunk) -> bool:
     header = page_header(Reader(bytes(chunk.data[chunk.start : chunk.start + _HEADER_BYTES])))
     size = get(get(header, 7, {}), 1)
     return size is not None and size <= _FEW_VALUES * chunk.values
-
-
-def _leaf_ids(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> list[int | None]:
-    with readable(file.path):
-        schema = opened(contents).schema_arrow
-    return leaf_ids(file_columns(schema, name_mapping, file.path))
 
 
 def leaf_ids(columns: Sequence[FileColumn]) -> list[int | None]:
@@ -175,7 +172,8 @@ def check_decoded_size(files: Iterable[tuple[InputFile, pa.Buffer]], table: Stru
         with readable(file.path):
             parsed = _parsed(contents)
             sure, more = _bytes_of(parsed)
-            total += sure + parsed.rows * (defaults + _constant_bytes(file.constants))
+            constants = sum(len(str(value)) for value in file.constants.values())
+            total += sure + parsed.rows * (defaults + constants)
             if total <= most_bytes < total + sum(more.values()):
                 more = {index: _text_bytes(contents, parsed, index, most) for index, most in more.items()}
         total += sum(more.values())
@@ -232,7 +230,3 @@ def _text_bytes(contents: pa.Buffer, file: ParquetBytes, index: int, most: int) 
 
 def _default_bytes(column: Column) -> int:
     return len(str(column.default or "")) + sum(map(_default_bytes, column.children))
-
-
-def _constant_bytes(constants: Mapping[int, object]) -> int:
-    return sum(len(str(value)) for value in constants.values())

@@ -131,7 +131,7 @@ class _Splice:
             record_count=rows,
             sort_order_id=self.task.sort_order_id,
             metrics=metrics,
-            proof=RewriteProof(self.task.proof, rows, 0, rows, len(self._table.columns)),
+            proof=RewriteProof(self.task.proof, rows, 0, rows),
             cpu_seconds={"splice": time.thread_time() - start},
             spliced=tuple(sorted(spliced)),
             digest=digest_of(output.chunks()),

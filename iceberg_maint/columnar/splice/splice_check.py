@@ -119,9 +119,9 @@ def _copy(found: Chunk, source: Chunk) -> str:
     for number in (9, 11):
         if get(found.metadata, number, 0) != (get(source.metadata, number) or -shift) + shift:
             return "a page offset differs from the one that was encoded"
-    if found.column_index() != source.column_index():
+    if found.column_index != source.column_index:
         return "the column index differs from the one that was encoded"
-    locations, expected = (get(c.offset_index() or {}, 1, (0, ()))[1] for c in (found, source))
+    locations, expected = (get(c.offset_index or {}, 1, (0, ()))[1] for c in (found, source))
     moved = [(get(p, 1) + shift, get(p, 2), get(p, 3)) for p in expected]
     if [(get(p, 1), get(p, 2), get(p, 3)) for p in locations] != moved:
         return "the offset index differs from the one that was encoded"
@@ -150,11 +150,11 @@ def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]], is_isolated: bool
             return "the pages of a source have another number of rows than its row group"
     if position != found.size:
         return "the chunk has other bytes than its sources"
-    offsets = found.offset_index()
+    offsets = found.offset_index
     stated = [(get(p, 1), get(p, 2), get(p, 3)) for p in get(offsets or {}, 1, (0, ()))[1]]
     if stated != [(p.offset, p.size, r) for p, r in zip(pages, first_rows, strict=True)]:
         return "the offset index differs from the pages"
-    return _column_index(found.column_index(), [c.column_index() for c, _ in sources], len(pages))
+    return _column_index(found.column_index, [c.column_index for c, _ in sources], len(pages))
 
 
 def _same_bytes(data: memoryview, other: memoryview) -> bool:

@@ -135,11 +135,11 @@ class SpliceWriter:
     def _splice(self, chunks: Sequence[tuple[Chunk, int]], index: int, path: tuple[bytes, ...]) -> Struct:
         """Writes the pages of all chunks and returns the struct of their chunk."""
         start, row = self._position, 0
-        columns = [_required(c.column_index()) for c, _ in chunks]
+        columns = [_required(c.column_index) for c, _ in chunks]
         locations: list[Struct] = []
         for chunk, rows in chunks:
             shift = self._position - chunk.start
-            for page in get(_required(chunk.offset_index()), 1)[1]:
+            for page in get(_required(chunk.offset_index), 1)[1]:
                 locations.append({1: (I64, get(page, 1) + shift), 2: page[2], 3: (I64, get(page, 3) + row)})
             self._write(chunk.pages_bytes)
             row += rows
@@ -174,7 +174,7 @@ class SpliceWriter:
             metadata.pop(number, None)
         self._write(chunk.pages_bytes)
         result: Struct = {2: (I64, 0), 3: (STRUCT, metadata)}
-        column_index, offset_index = chunk.column_index(), chunk.offset_index()
+        column_index, offset_index = chunk.column_index, chunk.offset_index
         # Arrow writes no column index of a chunk with bounds of more than 4 KiB.
         if offset_index is not None:
             pages = [{**page, 1: (I64, get(page, 1) + shift)} for page in get(offset_index, 1)[1]]

@@ -89,7 +89,7 @@ def spliceable(
                 chunk = source.chunk(group, index)
                 if reason := _chunk_problem(chunk, wanted, codec, order, alone):
                     return reason
-                locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
+                locations = get(chunk.offset_index or {}, 1, (0, ()))[1]
                 pages += len(locations)
                 rows += get(metadata, 3)
     except MetadataError as why:
@@ -115,7 +115,7 @@ def _chunk_problem(chunk: Chunk, wanted: Leaf, codec: int, order: Order, alone: 
         return "a chunk has booleans that Iceberg's vectorized reader does not read"
     if 14 in md:
         return "a chunk has a bloom filter"
-    if chunk.column_index() is None or chunk.offset_index() is None:
+    if chunk.column_index is None or chunk.offset_index is None:
         return "a chunk has no page index"
     nulls = get(statistics, 3)
     if nulls is None:
