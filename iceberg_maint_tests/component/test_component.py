@@ -30,7 +30,7 @@ TABLES = ["lake.db.events", "lake.db.users", "lake.tmp.scratch"]
 @pytest.fixture
 def python(tmp_path: Path) -> Iterator[str]:
     """A program in the place of the other environment's Python, which lists three tables."""
-    listed = json.dumps({"tables": [{"table": name} for name in TABLES]})
+    listed = json.dumps({"tables": [{"table": name} for name in TABLES], "unlisted_catalogs": []})
     program = tmp_path / "python"
     version = f"iceberg-maint, version {__version__}"
     program.write_text(
@@ -94,6 +94,16 @@ def test_assets_are_upstream_of_the_maintenance_of_their_table(python: str) -> N
         dg.AssetKey(["raw", "late_events"]),
     }
     assert graph.get(dg.AssetKey([*KEY[:-1], "users"])).parent_keys == {dg.AssetKey("users")}
+
+
+def test_mapping_to_an_asset_that_is_not_in_the_project_is_said_and_the_rest_loads(
+    python: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "iceberg_maint/lake/db/events" in tables(load(python, assets={"lake.db.events": "raw/evnts"}))
+    assert (
+        "ICM-100 assets maps lake.db.events to raw/evnts, which is no asset of the project. Fix: correct the key: its parts "
+        "are separated by /."
+    ) in caplog.messages
 
 
 def test_translation_changes_both_assets_and_their_checks(python: str) -> None:
