@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.component import Environment, build_iceberg_maintenance_defs, by_client, in_subprocess
 from iceberg_maint.component.launch import Launcher, Receive
 from iceberg_maint.core.model.ids import TableId
@@ -144,9 +144,8 @@ def test_process_of_a_run_inherits_no_launch(tmp_path: Path) -> None:
     ],
 )
 def test_pipes_without_a_launch_or_with_a_scope_of_its_own_is_refused(
-    arguments: tuple[str, ...], why: str
+    arguments: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("DAGSTER_PIPES")}
-    command = [sys.executable, "-m", "iceberg_maint", "run", "--pipes", *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {why}")
+    monkeypatch.delenv("DAGSTER_PIPES_CONTEXT", raising=False)
+    done = CliRunner().invoke(iceberg_maint, ["run", "--pipes", *arguments])
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"Error: {why}")
