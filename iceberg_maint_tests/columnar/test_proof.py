@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar import rewrite as rewrite_module
+from iceberg_maint.columnar.check import file_proof
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.check.metrics import MetricsBuilder, split_offsets
 from iceberg_maint.columnar.encode import open_writer, write_group
@@ -312,6 +313,30 @@ def test_flipped_bit_of_a_compressed_page_is_found(rows: pa.Table, codec: str) -
     contents = encoded(rows, codec=codec)
     damaged = flipped(contents, page_body(contents, "l", dictionary=False))
     assert difference(rows, damaged, metrics_of(rows, contents)).startswith("column l, row group 1: ")
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each column is read alone, and a few rows at a time."""
+    monkeypatch.setattr(file_proof, "_READ_BYTES", 1)
+    monkeypatch.setattr(file_proof, "_PART_BYTES", 32)
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize("name", VALUES)
+def test_changed_values_are_found_in_parts(rows: pa.Table, name: str) -> None:
+    contents = encoded(VALUES[name](rows))
+    assert "values differ" in difference(rows, contents, metrics_of(rows, contents))
+
+
+@pytest.mark.usefixtures("parts")
+def test_value_that_differs_in_a_later_part_is_named_by_its_row(rows: pa.Table) -> None:
+    assert difference(rows, encoded(rows)) == ""
+    damaged = with_column(rows, "l", lambda a: pa.concat_arrays([a[:52], pa.array([-1], a.type), a[53:]]))
+    contents = encoded(damaged)
+    assert difference(rows, contents, metrics_of(rows, contents)) == (
+        "column l, row group 1: values differ at row 22"
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 10, -1, -9])

@@ -179,6 +179,7 @@ def test_terminated_run_stops_the_process_elsewhere_and_the_next_one_continues(
     assert rows(lake) == before
 
 
+@pytest.mark.variant  # loop/test_stops.py has a table that another run holds
 def test_two_deployments_over_one_table_rewrite_each_partition_once(
     project: Project, lake: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -20,7 +20,12 @@ from iceberg_maint_tests.support.e2e.lake import (
     rows_by_duckdb,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.long(60)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.variant,  # a minute; loop/test_statement_attempt.py has the same loss without processes
+    pytest.mark.timeout(300),
+]
 
 _ENGINE = """\
   rewrite_data_files: {engines: [spark-connect]}

@@ -36,6 +36,8 @@ from iceberg_maint.core.model.columns import INTEGERS
 
 _READ_BYTES = 1024 * 1024
 """Decoded bytes of columns that are read in one call."""
+_PART_BYTES = 16 * 1024 * 1024
+"""Decoded bytes of a larger column that are read at a time."""
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
@@ -147,6 +149,8 @@ class Comparison:
         place = f"column {columns[0].path}, row group {number}"
         names = [c.name for c in columns]
         try:
+            if len(columns) == 1 and _is_read_in_parts(group.column(names[0])):
+                return self._difference_in_parts(reader, number, columns[0], group.column(names[0]))
             found = reader.read_row_group(number, columns=names, use_threads=False).select(names)
         except (pa.ArrowException, OSError, KeyError) as why:
             raise_shortage(why)
@@ -156,8 +160,21 @@ class Comparison:
         for column in columns:
             rows, other = group.column(column.name), found.column(column.name)
             if not same_values(rows, other):
-                return f"column {column.path}, row group {number}: values differ{_position(rows, other)}"
+                return f"column {column.path}, row group {number}: values differ{_position(rows, other, 0)}"
         return ""
+
+    def _difference_in_parts(
+        self, reader: pq.ParquetFile, number: int, column: Column, rows: pa.ChunkedArray
+    ) -> str:
+        """Compares a large column: a second copy of it is never in memory as a whole."""
+        place, start = f"column {column.path}, row group {number}", 0
+        size = max(1, len(rows) * _PART_BYTES // rows.nbytes)
+        for batch in reader.iter_batches(size, [number], columns=[column.name], use_threads=False):
+            part, other = rows.slice(start, batch.num_rows), pa.chunked_array([batch.column(0)])
+            if not same_values(part, other):
+                return f"{place}: values differ{_position(part, other, start)}"
+            start += batch.num_rows
+        return "" if start == len(rows) else f"{place}: {len(rows)} rows were written and {start} read"
 
     def _reader(self, schema: pa.Schema) -> pq.ParquetFile:
         """Returns a reader that decodes columns to these types: dictionaries, or integers in place of decimals."""
@@ -313,7 +330,12 @@ def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([viewed(c, kind) for c in column.chunks], kind)
 
 
-def _position(rows: pa.ChunkedArray, found: pa.ChunkedArray) -> str:
+def _is_read_in_parts(column: pa.ChunkedArray) -> bool:
+    """Parts of a column that is read as a dictionary have a dictionary each."""
+    return column.nbytes > _PART_BYTES and not pa.types.is_dictionary(column.type)
+
+
+def _position(rows: pa.ChunkedArray, found: pa.ChunkedArray, start: int) -> str:
     if len(rows) != len(found):
         return f": {len(rows)} rows were written and {len(found)} read"
     low, high = 0, len(rows)
@@ -323,4 +345,4 @@ def _position(rows: pa.ChunkedArray, found: pa.ChunkedArray) -> str:
             low = middle
         else:
             high = middle
-    return f" at row {low}"
+    return f" at row {start + low}"

@@ -508,7 +508,7 @@ def test_engine_measures_what_the_manifests_hold_and_names_a_table_that_spark_ca
     engine = SparkEngine(lambda: spark, unused_reader)
     assert engine.measure(state, POLICY) == catalog.measure(state, POLICY)
     gone = replace(state, table=TableId.parse("lake.health.gone"))
-    with pytest.raises(UnreadableTableError, match=r"ICM-101 lake\.health\.gone: Spark cannot measure it"):
+    with pytest.raises(RefusedError, match=r"ICM-178 lake\.health\.gone: Spark cannot measure it"):
         engine.measure(gone, POLICY)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from iceberg_maint.config import load_config
+from iceberg_maint.engines.spark.session import session
 from iceberg_maint.engines.spark.session.session import check_session
 from iceberg_maint.engines.spark.session.session_checks import check_classic, check_driver_environment
 from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.wiring import spark_session
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint.wiring.spark_session import ready_spark_settings
 
@@ -72,3 +76,30 @@ def test_session_of_spark_connect_that_other_code_built_is_refused() -> None:
     for check in (check_classic, check_session):
         with pytest.raises(RefusedError, match="ICM-164"):
             check(session)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", True),
+        ("defaults: {rewrite_data_files: {strategy: columnar}}", True),
+        ("defaults: {rewrite_data_files: {strategy: native}}", False),
+        ("tables: {'db.large': {rewrite_data_files: {strategy: native}}}", False),
+        ("catalogs: {lake: {policy: {rewrite_data_files: {strategy: native}}}}", False),
+    ],
+)
+def test_jvm_is_compiled_for_a_short_run_unless_a_policy_asks_for_native(
+    policy: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document: dict[str, Any] = {
+        "catalogs": {"lake": {"type": "rest", "uri": "http://127.0.0.1:1"}},
+    }
+    given = yaml.safe_load(policy) or {}
+    document["catalogs"]["lake"] |= given.pop("catalogs", {}).get("lake", {})
+    config = tmp_path / "iceberg_maint.yaml"
+    config.write_text(yaml.safe_dump(document | given), "utf-8")
+    started: list[bool] = []
+    monkeypatch.setattr(spark_session, "start_settings", lambda _config: None)
+    monkeypatch.setattr(session, "start_driver", lambda *_, is_short, **__: started.append(is_short))
+    spark_session.driver(load_config(config, {}))
+    assert started == [expected]

@@ -38,7 +38,8 @@ def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
     Java nor from a worker process. The message says if the JVM has died, also between its exception and this call."""
     if isinstance(error, WorkerFailedError) and error.__cause__ is not None:
         return python_causes(error.__cause__)
-    if connection_lost(error):
+    # A connection error without a number is no socket's, but that of a catalog's client, with its own message.
+    if connection_lost(error) and not (isinstance(error, ConnectionError) and error.errno is None):
         return ((type(error).__name__, JVM_DIED),)
     chain: list[tuple[str, str]] = []
     throwable = java_exception(error)

@@ -82,10 +82,11 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
 
 
 def start_driver(
-    settings: SparkSettings, secrets: Collection[str], *, is_needed: bool = False
+    settings: SparkSettings, secrets: Collection[str], *, is_needed: bool, is_short: bool
 ) -> SparkSession | PlainJvm:
     """The JVM of this process without a Spark context, checked; its session if it has one, if Spark `is_needed` at once, or
-    if only Spark reads the settings of a catalog. Raises what `build_session` raises."""
+    if only Spark reads the settings of a catalog. `is_short`: its work takes seconds. Raises what `build_session`
+    raises."""
     from pyspark import SparkContext
 
     conf = spark_conf(settings)
@@ -93,7 +94,7 @@ def start_driver(
         return build_session(settings, secrets)
     if SparkContext._active_spark_context is not None:
         return build_session(settings, secrets)
-    conf = launch(conf, secrets, settings.class_folder, is_short=True)
+    conf = launch(conf, secrets, settings.class_folder, is_short=is_short)
     plain = PlainJvm(SparkContext._gateway, conf, partial(build_session, settings, secrets))
     check_session(plain)
     return plain

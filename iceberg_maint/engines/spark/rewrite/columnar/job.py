@@ -86,7 +86,7 @@ LEAST_SPARK_TASK_BYTES = 1024 * 1024
 WORKER_PYTHON = "spark.pyspark.python"
 
 MEMORY_SETTING = "spark.executor.pyspark.memory"
-DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
+DEFAULT_TASK_BYTES = 512 * 1024 * 1024
 LEAST_TASK_BYTES = 128 * 1024 * 1024
 INTERPRETER_BYTES = 384 * 1024 * 1024
 """Address space of a worker without a task: the interpreter and its libraries, of which 90 MB are resident. Spark limits
@@ -275,7 +275,7 @@ def task_memory_bytes(bridge: Bridge) -> int:
 
 def task_bytes(declared: int, cores: int) -> int:
     """The memory of one task of workers with `declared` bytes, which Spark divides among the cores: what the interpreter
-    leaves. 1 GiB if 0 are declared."""
+    leaves. 512 MiB if 0 are declared."""
     if not declared:
         return DEFAULT_TASK_BYTES
     return max(LEAST_TASK_BYTES, declared // max(1, cores) - INTERPRETER_BYTES)
