@@ -99,9 +99,9 @@ def test_assets_are_upstream_of_the_maintenance_of_their_table(python: str) -> N
 def test_mapping_to_an_asset_that_is_not_in_the_project_is_said_and_the_rest_loads(
     python: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert "iceberg_maint/lake/db/events" in tables(load(python, assets={"lake.db.events": "raw/evnts"}))
+    assert "iceberg_maint/lake/db/events" in tables(load(python, assets={"lake.db.events": "raw/event"}))
     assert (
-        "ICM-100 assets maps lake.db.events to raw/evnts, which is no asset of the project. Fix: correct the key: its parts "
+        "ICM-100 assets maps lake.db.events to raw/event, which is no asset of the project. Fix: correct the key: its parts "
         "are separated by /."
     ) in caplog.messages
 
