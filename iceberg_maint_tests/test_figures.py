@@ -124,11 +124,11 @@ def test_race_of_the_readme_is_that_of_the_record() -> None:
     assert sorted(f"{lost}, {back}; {commits}" for commits, lost, back in rows) == sorted(recorded)
 
 
-def test_share_of_the_cpu_of_stock_in_the_readme_is_that_of_the_record() -> None:
+def test_cold_runs_of_the_readme_and_of_its_plot_are_those_of_the_record() -> None:
     readme = (PROJECT / "README.md").read_text("utf-8")
-    [shown] = re.findall(r"takes (\d+) % to (\d+) % of the CPU of stock", readme)
-    parts = ("small", "large", "encoded", "tiny", "partitions")
-    rows = [row for row in record("columnar") if row["command"].split()[-1] in parts]
-    ratios = [float(row["figure"]) for row in rows]
-    assert len(ratios) == 2 * len(parts) - 1  # `encoded` has a target for warm rewrites only
-    assert tuple(map(int, shown)) == (round(100 / max(ratios)), round(100 / min(ratios)))
+    [shown] = re.findall(r"takes ([\d.]+) to ([\d.]+) times less CPU than one", readme)
+    recorded = [[float(ratio) for ratio in row["figure"].split("/")] for row in record("end_to_end")]
+    assert shown == (f"{min(r[0] for r in recorded):.1f}", f"{max(r[0] for r in recorded):.1f}")
+    plot = json.loads((DOCS / "project" / "plots" / "cold.json").read_text("utf-8"))
+    drawn = [figure["value"] for figure in plot["figures"]]
+    assert drawn == [ratio for ratios in recorded for ratio in ratios]
