@@ -67,10 +67,11 @@ def maintain_tables(
         # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
         session.say(f"terminated by {signal}; finished batches stay, and the next run continues")
-        for table in tables[:1]:
-            # The signal may arrive before the first table is started.
-            results = results or {table: TableResult(table)}
-            list(results.values())[-1].terminate(signal)
+        if not results and tables:
+            # The signal arrived before the first table was started.
+            results[tables[0]] = TableResult(tables[0])
+        for result in list(results.values())[-1:]:
+            result.terminate(signal)
     say_faults(list(results.values()), session)
     return [results[t] for t in tables if t in results]
 

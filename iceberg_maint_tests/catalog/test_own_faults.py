@@ -103,4 +103,5 @@ def test_metadata_of_another_form_are_the_fault_of_the_file(data: bytes, why: st
 
 def test_package_that_is_missing_is_no_fault_of_the_program() -> None:
     assert not is_of_process(ImportError("Snappy support not installed"))
+    assert not is_of_process(NotImplementedError("transform of the file"))
     assert not is_of_process(ModuleNotFoundError("No module named 'zstandard'", name="zstandard"))

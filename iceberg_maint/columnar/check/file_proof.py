@@ -170,7 +170,7 @@ class Comparison:
         place, start = f"column {column.path}, row group {number}", 0
         size = max(1, len(rows) * _PART_BYTES // rows.nbytes)
         for batch in reader.iter_batches(size, [number], columns=[column.name], use_threads=False):
-            part, other = rows.slice(start, batch.num_rows), pa.chunked_array([batch.column(0)])
+            part, other = rows.slice(start, batch.num_rows), pa.chunked_array([batch.column(column.name)])
             if not same_values(part, other):
                 return f"{place}: values differ{_position(part, other, start)}"
             start += batch.num_rows

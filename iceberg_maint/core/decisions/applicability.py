@@ -201,8 +201,8 @@ UNREAD: Mapping[Feature, frozenset[Reader]] = {
 }
 """The readers that do not read a feature. A test compares this with the record of `make qualify SUITE=readers`."""
 _SLOWED = frozenset({Reader.DUCKDB})
-"""The readers whose queries take more than a quarter longer where position deletes or vectors delete one row of a
-hundred (`make bench BENCH=cdc`)."""
+"""The readers whose slowest query takes twice as long where position deletes or vectors delete three rows of a hundred
+(docs/design/decisions/deletes-route.md)."""
 
 
 def position_delete_feature(measured: Measured, properties: Mapping[str, str]) -> Feature:

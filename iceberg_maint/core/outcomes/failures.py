@@ -216,7 +216,8 @@ def is_of_process(error: BaseException) -> bool:
     lack of an attribute of one of its values. A package that is missing is the environment's."""
     if isinstance(error, AttributeError):
         return error.name is None or not isinstance(error.obj, _VALUES)
-    return isinstance(error, _FAULTS) and not lacks_package(error)
+    # A library raises NotImplementedError for what a file asks of it.
+    return isinstance(error, _FAULTS) and not (isinstance(error, NotImplementedError) or lacks_package(error))
 
 
 def lacks_package(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from signal import SIGKILL, SIGTERM
 from subprocess import TimeoutExpired
@@ -276,10 +277,18 @@ class SparkEngine:
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Files of another process are committed from their content JSON."""
         self._enter("committing")
+        bases: list[int] = []
+
+        def record_try(base_snapshot_id: int, metadata_location: str) -> None:
+            bases.append(base_snapshot_id)
+            context.record_try(base_snapshot_id, metadata_location)
+
         try:
-            return self._commit(batch, written, context)
+            return self._commit(batch, written, replace(context, record_try=record_try))
         except (*JVM_ERRORS, ConnectionError, EOFError) as why:
-            # A try of a commit returns its own errors, so nothing was tried.
+            if bases:
+                # The swap may have happened. The attempt stays open, and is settled from the table.
+                raise
             kind = Rejection.ENVIRONMENT if failed_by_environment(why) else Rejection.ERROR
             return rejected(kind, one_line(why), 0)
 
