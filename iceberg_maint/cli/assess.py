@@ -217,8 +217,8 @@ def assessment_document(tables: Sequence[AssessedTable], errors: Mapping[str, st
     }
 
 
-def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], made: str) -> Page:
-    """The page of an assessment. `made` is the line with the program version, the time and the source of the figures."""
+def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], source: str) -> Page:
+    """The page of an assessment. `source` is the line with the program version, the time and the source of the figures."""
     due = [t for t in tables if t.needs_maintenance]
     before, after = sum(t.reads_before for t in tables), sum(t.reads_after for t in tables)
     ordered = _worst_first(tables)
@@ -286,7 +286,7 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
     )
     return Page(
         "Assessment of Iceberg tables",
-        made,
+        source,
         f"{share(len(due), len(tables), 'table', 'need')} maintenance." if tables else "There are no tables.",
         (
             Tile(number(len(tables)), "table" if len(tables) == 1 else "tables"),

@@ -161,8 +161,8 @@ class Session:
             self.write(as_invoked(text, self.config_path))
             return
 
-        made = document() if callable(document) else document
-        self.write(self.masked(render(made)) + "\n")
+        value = document() if callable(document) else document
+        self.write(self.masked(render(value)) + "\n")
 
     def write(self, text: str) -> None:
         """Writes text to the real stdout, also while stdout is redirected to stderr."""

@@ -19,7 +19,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.reasons import CUT_SHORT
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
 from iceberg_maint.report.certificate import (
     Certificate,
     CertificateStatus,
@@ -69,7 +69,7 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
         {"records": [record_document(r) for r in records]},
         lambda console: draw_records(console, records, session.short_name, one_table=name is not None),
     )
-    return 0
+    return EXIT_DONE
 
 
 @click.command()

@@ -25,7 +25,7 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
+from iceberg_maint.errors import EXIT_DONE, IcebergMaintError, UnknownTableError, with_code
 
 if TYPE_CHECKING:
     from iceberg_maint.loop.assess import Assessment
@@ -234,7 +234,7 @@ def why(
             draw_why(console, explained, one_partition=partition is not None)
 
     session.emit(explanation_document(explained), draw)
-    return 0
+    return EXIT_DONE
 
 
 def _trend(context: Context, data: Assessment, policy: Policy) -> TableTrend:

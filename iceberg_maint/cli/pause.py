@@ -11,7 +11,7 @@ from iceberg_maint.cli.command import command
 from iceberg_maint.cli.context import Session, most_severe_exit, operator
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import ALL_OPERATIONS, FLEET, Operation, PartitionKey, TableId
-from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.errors import EXIT_DONE, IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.loop.context import Context
@@ -32,7 +32,7 @@ def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
         {"paused": target, "note": note, "by": who},
         lambda console: console.print(f"paused: {_name(target)}", markup=False),
     )
-    return 0
+    return EXIT_DONE
 
 
 @click.command()
@@ -68,7 +68,7 @@ def resume(session: Session, name: str | None) -> int:
         {"resumed": target, "was_paused": before is not None, "fleet_paused": fleet_note is not None},
         lambda console: console.print(message, markup=False),
     )
-    return 0
+    return EXIT_DONE
 
 
 @click.command()

@@ -34,6 +34,7 @@ from iceberg_maint.core.planning.work import (
     writer_reason,
 )
 from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.errors import EXIT_DONE
 from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
@@ -130,7 +131,7 @@ def plan(
     session.emit(document, draw)
     if warning is not None:
         session.say(str(warning))
-    return 0
+    return EXIT_DONE
 
 
 def draw_unplanned(console: Console, parts: Sequence[tuple[Plan, Decision]]) -> None:

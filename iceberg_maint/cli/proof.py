@@ -38,21 +38,21 @@ def proof(session: Session, run_or_table: str, *, markdown: bool) -> int:
     from iceberg_maint.report.certificate import certificate_document, certificate_markdown, certificates
 
     context = session.context()
-    made = certificates(_records(context, run_or_table))
+    shown = certificates(_records(context, run_or_table))
 
     def draw(console: Any) -> None:
         if markdown:
-            console.print("\n\n".join(map(certificate_markdown, made)), markup=False, soft_wrap=True)
+            console.print("\n\n".join(map(certificate_markdown, shown)), markup=False, soft_wrap=True)
             return
-        for number, one in enumerate(made):
+        for number, one in enumerate(shown):
             if number:
                 console.print()
             draw_certificate(console, one)
 
-    session.emit({"certificates": [certificate_document(c) for c in made]}, draw)
-    if all(c.status is not CertificateStatus.UNPROVED for c in made):
+    session.emit({"certificates": [certificate_document(c) for c in shown]}, draw)
+    if all(c.status is not CertificateStatus.UNPROVED for c in shown):
         return EXIT_DONE
-    unknown = any(b.outcome.outcome.value == "UNKNOWN" for c in made for b in c.batches)
+    unknown = any(b.outcome.outcome.value == "UNKNOWN" for c in shown for b in c.batches)
     return EXIT_UNKNOWN if unknown else EXIT_FAILED
 
 

@@ -11,7 +11,7 @@ from iceberg_maint.cli.command import command, group
 from iceberg_maint.cli.context import Session
 from iceberg_maint.core.decisions.spark_checkpoint import committed_batch, snapshots_of
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.errors import ConfigurationError, UnknownTableError
+from iceberg_maint.errors import EXIT_DONE, ConfigurationError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.loop.context import Context
@@ -37,7 +37,7 @@ def list_(session: Session, name: str) -> int:
     session.emit(
         {"table": str(state.table), "readers": shown}, lambda console: _print(console, lines or ["none"])
     )
-    return 0
+    return EXIT_DONE
 
 
 @readers.command("set")
@@ -76,7 +76,7 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None, checkpo
     context.ledger.registry.put_reader(state.uuid, reader, at)
     document = {"table": str(state.table), "reader": reader, "snapshot": at}
     session.emit(document, lambda console: _print(console, [f"{reader} has read snapshot {at}"]))
-    return 0
+    return EXIT_DONE
 
 
 @readers.command("remove")
@@ -94,7 +94,7 @@ def remove(session: Session, name: str, reader: str) -> int:
         )
     document = {"table": str(state.table), "reader": reader}
     session.emit(document, lambda console: _print(console, [f"{reader} is removed"]))
-    return 0
+    return EXIT_DONE
 
 
 def _read_until(checkpoint: Path, state: TableState) -> int:

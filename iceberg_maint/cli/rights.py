@@ -13,7 +13,7 @@ from iceberg_maint.cli.command import command
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import EXIT_DONE, ConfigurationError
 from iceberg_maint.ports.catalog import Right
 
 
@@ -100,7 +100,7 @@ def rights(session: Session, name: str | None, chosen: tuple[str, ...]) -> int:
             console.print()
 
     session.emit({"roles": shown}, draw)
-    return 0
+    return EXIT_DONE
 
 
 _S3 = ("s3", "s3a", "s3n")

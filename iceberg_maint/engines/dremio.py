@@ -5,30 +5,30 @@ Protocol: arrow.apache.org/docs/format, "FlightSql.proto". Statements: docs.drem
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from iceberg_maint.core.decisions.statement_hazards import ANSI, partition_filter, plain_parts
+from iceberg_maint.core.decisions.statement_hazards import ANSI, CannotError, partition_filter, plain
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.engines import EngineSettings
-from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.statement_engine import (
-    CannotError,
     Statement,
     StatementFailedError,
+    failed_statement,
     refused_user,
+    require_version,
+    single_statement,
     unreachable,
     unseen,
 )
 
 NAME = "dremio"
-MIN_VERSION = 26
+MIN_VERSION = (26,)
 """The version whose documentation the statements follow."""
 SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
 CLEAR_SCHEMES = ("grpc", "grpc+tcp")
@@ -61,13 +61,7 @@ class Dremio:
         except (StatementFailedError, TimeoutError) as why:
             raise unreachable(NAME, self._where, why) from why
         version = str(rows[0].get("version", "")) if rows else ""
-        number = re.match(r"\d+", version)
-        if number is None or int(number[0]) < MIN_VERSION:
-            raise RefusedError(
-                "ICM-103",
-                f"{self._where} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
-                "upgrade Dremio, or remove dremio from the policy's engines.",
-            )
+        require_version(NAME, self._where, version, MIN_VERSION)
         return version
 
     def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
@@ -84,29 +78,20 @@ class Dremio:
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the statement for the batch. Raises CannotError."""
         name = self._name(state.table)
-        try:
-            match batch.work:
-                case RewriteManifests():
-                    return (Statement(f"OPTIMIZE TABLE {name} REWRITE MANIFESTS"),)
-                case RewriteDataFiles() as work:
-                    if work.layout is not None:
-                        raise CannotError("the batch sorts its files")
-                    if any(
-                        f.transform not in ("identity", "void")
-                        for f in state.specs[state.current_spec_id].fields
-                    ):
-                        raise CannotError("it selects partitions of the transform identity only")
-                    condition = partition_filter(batch.partitions, state, ANSI)
-                    target = max(1, batch.target_file_size_bytes // _MIB)
-                    text = (
-                        f"OPTIMIZE TABLE {name} REWRITE DATA USING BIN_PACK "
-                        f"(TARGET_FILE_SIZE_MB = {target}, MIN_INPUT_FILES = 2)"
-                    )
-                    return (Statement(text if condition is None else f"{text} FOR PARTITIONS {condition}"),)
-                case _:
-                    raise CannotError(f"it has no statement for {batch.operation}")
-        except ValueError as why:
-            raise CannotError(str(why)) from why
+
+        def optimize(_work: RewriteDataFiles) -> Statement:
+            fields = state.specs[state.current_spec_id].fields
+            if any(f.transform not in ("identity", "void") for f in fields):
+                raise CannotError("it selects partitions of the transform identity only")
+            condition = partition_filter(batch.partitions, state, ANSI)
+            target = max(1, batch.target_file_size_bytes // _MIB)
+            text = (
+                f"OPTIMIZE TABLE {name} REWRITE DATA USING BIN_PACK "
+                f"(TARGET_FILE_SIZE_MB = {target}, MIN_INPUT_FILES = 2)"
+            )
+            return Statement(text if condition is None else f"{text} FOR PARTITIONS {condition}")
+
+        return single_statement(batch, Statement(f"OPTIMIZE TABLE {name} REWRITE MANIFESTS"), optimize)
 
     def run(self, statement: Statement, started: Callable[[str], None]) -> None:
         """Runs the statement. Raises what `StatementEngine.run` raises. Flight SQL gives a statement no id."""
@@ -128,10 +113,8 @@ class Dremio:
                 reader.cancel()
 
     def _name(self, table: TableId) -> str:
-        try:
-            return ".".join(f'"{part}"' for part in (self._settings.catalog_of(table), *plain_parts(table)))
-        except ValueError as why:
-            raise CannotError(str(why)) from why
+        parts = plain(*table.namespace, table.name)
+        return ".".join(f'"{part}"' for part in (self._settings.catalog_of(table), *parts))
 
     def _query(self, text: str, seconds: float) -> Any:
         from pyarrow import ArrowException, concat_tables, flight, table
@@ -155,8 +138,7 @@ class Dremio:
         except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as why:
             raise refused_user(NAME, self._where, self._settings.user, why) from why
         except ArrowException as why:
-            message = " ".join(str(why).split())[:500]
-            raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
+            raise failed_statement(why, _CONFLICTS) from why
         finally:
             with self._lock:
                 self._reader = None

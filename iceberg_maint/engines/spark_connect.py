@@ -5,7 +5,6 @@ Procedures: iceberg.apache.org/docs, "Spark procedures". The client is that of P
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 from collections.abc import Callable
@@ -13,19 +12,20 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from iceberg_maint.core.decisions.statement_hazards import SPARK, partition_filter, plain_parts
+from iceberg_maint.core.decisions.statement_hazards import SPARK, partition_filter, plain
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.engines import EngineSettings
-from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.ports.statement_engine import (
-    CannotError,
     Statement,
     StatementFailedError,
+    failed_statement,
     refused_user,
+    require_version,
+    single_statement,
     unreachable,
     unseen,
 )
@@ -71,13 +71,7 @@ class SparkConnect:
             (row,) = self._collect(f"SELECT `{name}`.system.iceberg_version()", _CALL_SECONDS)
         except (StatementFailedError, TimeoutError) as why:
             raise unseen(NAME, self._where, f"a catalog {name} of Iceberg", why) from why
-        found = re.match(r"(\d+)\.(\d+)", str(row[0]))
-        if found is None or (int(found[1]), int(found[2])) < MIN_ICEBERG:
-            raise RefusedError(
-                "ICM-103",
-                f"Iceberg {row[0]} found on {self._where}; {'.'.join(map(str, MIN_ICEBERG))} is needed.",
-                "upgrade the runtime jar of the server, or remove spark-connect from the policy's engines.",
-            )
+        require_version(NAME, f"Iceberg of {self._where}", str(row[0]), MIN_ICEBERG)
         return f"Spark {self._session.version}, Iceberg {row[0]}"
 
     def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
@@ -96,31 +90,19 @@ class SparkConnect:
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the call for the batch. Raises CannotError."""
         name, system = _plain_name(state.table), f"`{self._catalog(state.table.catalog)}`.system"
-        try:
-            match batch.work:
-                case RewriteManifests():
-                    return (
-                        Statement(
-                            f"CALL {system}.rewrite_manifests(table => '{name}', use_caching => false)"
-                        ),
-                    )
-                case RewriteDataFiles() as work:
-                    if work.layout is not None:
-                        raise CannotError("the batch sorts its files")
-                    condition = partition_filter(batch.partitions, state, SPARK)
-                    options = {"target-file-size-bytes": str(batch.target_file_size_bytes), **_OPTIONS}
-                    pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-                    where = "" if condition is None else f', where => "{condition}"'
-                    return (
-                        Statement(
-                            f"CALL {system}.rewrite_data_files(table => '{name}', strategy => 'binpack', "
-                            f"options => map({pairs}){where})"
-                        ),
-                    )
-                case _:
-                    raise CannotError(f"it has no statement for {batch.operation}")
-        except ValueError as why:
-            raise CannotError(str(why)) from why
+        manifests = f"CALL {system}.rewrite_manifests(table => '{name}', use_caching => false)"
+
+        def rewrite(_work: RewriteDataFiles) -> Statement:
+            condition = partition_filter(batch.partitions, state, SPARK)
+            options = {"target-file-size-bytes": str(batch.target_file_size_bytes), **_OPTIONS}
+            pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
+            where = "" if condition is None else f', where => "{condition}"'
+            return Statement(
+                f"CALL {system}.rewrite_data_files(table => '{name}', strategy => 'binpack', "
+                f"options => map({pairs}){where})"
+            )
+
+        return single_statement(batch, Statement(manifests), rewrite)
 
     def run(self, statement: Statement, started: Callable[[str], None]) -> None:
         """Runs the call. Raises what `StatementEngine.run` raises. Its id is that of the server's application."""
@@ -140,10 +122,7 @@ class SparkConnect:
                 self._session.interruptAll()
 
     def _catalog(self, ours: str) -> str:
-        catalog = self._settings.catalogs.get(ours, ours)
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", catalog):
-            raise CannotError(f"the name '{catalog}' is not made of ASCII letters, digits and '_'")
-        return catalog
+        return plain(self._settings.catalogs.get(ours, ours))[0]
 
     def _reach(self) -> None:
         """The client repeats a refused connection for minutes."""
@@ -197,8 +176,7 @@ class SparkConnect:
                 raise refused_user(NAME, self._where, self._settings.user, why) from why
             if not _is_of_statement(why, status):
                 raise unreachable(NAME, self._where, why) from why
-            message = " ".join(str(why).split())[:500]
-            raise StatementFailedError(message, is_conflict=any(c in message for c in _CONFLICTS)) from why
+            raise failed_statement(why, _CONFLICTS) from why
 
 
 def _is_of_statement(why: Exception, status: str) -> bool:
@@ -209,7 +187,4 @@ def _is_of_statement(why: Exception, status: str) -> bool:
 
 
 def _plain_name(table: TableId) -> str:
-    try:
-        return ".".join(plain_parts(table))
-    except ValueError as why:
-        raise CannotError(str(why)) from why
+    return ".".join(plain(*table.namespace, table.name))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import threading
 import time
 import urllib.error
@@ -16,25 +15,25 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from iceberg_maint.core.decisions.statement_hazards import ANSI, partition_filter, plain_parts
+from iceberg_maint.core.decisions.statement_hazards import ANSI, CannotError, partition_filter, plain
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.engines import EngineSettings
-from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.ports.statement_engine import (
-    CannotError,
     Statement,
     StatementFailedError,
     refused_user,
+    require_version,
+    single_statement,
     unreachable,
     unseen,
 )
 
 NAME = "trino"
-MIN_VERSION = 476
+MIN_VERSION = (476,)
 """The oldest version whose statements were tried."""
 SCHEMES = ("http", "https")
 CLEAR_SCHEMES = ("http",)
@@ -64,13 +63,7 @@ class Trino:
         del catalog
         node = self._ask("GET", f"{self._settings.uri}/v1/info").get("nodeVersion") or {}
         version = str(node.get("version", ""))
-        number = re.match(r"\d+", version)
-        if number is None or int(number[0]) < MIN_VERSION:
-            raise RefusedError(
-                "ICM-103",
-                f"{self._where} has version {version or 'unknown'}; {MIN_VERSION} is needed.",
-                "upgrade Trino, or remove trino from the policy's engines.",
-            )
+        require_version(NAME, self._where, version, MIN_VERSION)
         return version
 
     def find(self, table: TableId, snapshot_id: int, seconds: float | None = None) -> None:
@@ -84,25 +77,17 @@ class Trino:
 
     def statements(self, batch: Batch, state: TableState) -> tuple[Statement, ...]:
         """Returns the statement for the batch. Raises CannotError."""
-        name = self._name(state.table)
-        try:
-            match batch.work:
-                case RewriteManifests():
-                    return (Statement(f"ALTER TABLE {name} EXECUTE optimize_manifests"),)
-                case RewriteDataFiles() as work:
-                    if work.layout is not None:
-                        raise CannotError("the batch sorts its files")
-                    # Every file of the batch is below the threshold; others of its partitions may be too.
-                    largest = max(f.size_bytes for g in work.groups for f in g.files)
-                    condition = partition_filter(batch.partitions, state, ANSI)
-                    text = f"ALTER TABLE {name} EXECUTE optimize(file_size_threshold => '{largest + 1}B')"
-                    catalog = self._settings.catalog_of(state.table)
-                    settings = {f"{catalog}.target_max_file_size": f"{batch.target_file_size_bytes}B"}
-                    return (Statement(text if condition is None else f"{text} WHERE {condition}", settings),)
-                case _:
-                    raise CannotError(f"it has no statement for {batch.operation}")
-        except ValueError as why:
-            raise CannotError(str(why)) from why
+        name, catalog = self._name(state.table), self._settings.catalog_of(state.table)
+
+        def optimize(work: RewriteDataFiles) -> Statement:
+            # Every file of the batch is below the threshold; others of its partitions may be too.
+            largest = max(f.size_bytes for g in work.groups for f in g.files)
+            condition = partition_filter(batch.partitions, state, ANSI)
+            text = f"ALTER TABLE {name} EXECUTE optimize(file_size_threshold => '{largest + 1}B')"
+            settings = {f"{catalog}.target_max_file_size": f"{batch.target_file_size_bytes}B"}
+            return Statement(text if condition is None else f"{text} WHERE {condition}", settings)
+
+        return single_statement(batch, Statement(f"ALTER TABLE {name} EXECUTE optimize_manifests"), optimize)
 
     def run(self, statement: Statement, started: Callable[[str], None]) -> None:
         """Runs the statement. Raises what `StatementEngine.run` raises."""
@@ -147,10 +132,7 @@ class Trino:
                 self._send("DELETE", uri, None, {}).close()
 
     def _name(self, table: TableId) -> str:
-        try:
-            parts = plain_parts(table)
-        except ValueError as why:
-            raise CannotError(str(why)) from why
+        parts = plain(*table.namespace, table.name)
         if any(part != part.lower() for part in parts):
             raise CannotError("it has lower-case names only")
         return ".".join(f'"{part}"' for part in (self._settings.catalog_of(table), *parts))

@@ -154,10 +154,12 @@ def _settle_statement(
     """Settles a statement of a dead process: its commits have no token, but the mark of the engine."""
     settlement = settle(_evidence(attempt, frozenset(), state, context), state)
     base = state.snapshot_by_id(attempt.tries[0][0]) if attempt.tries else None
-    if base is None or not (made := commits_since(state, base, engine, "")):
+    if base is None or not (commits := commits_since(state, base, engine, "")):
         return settlement
-    note_ordered(state, made, context)
-    return Settlement(CommitStatus.COMMITTED, made[-1].snapshot_id, "a commit of the engine follows its base")
+    note_ordered(state, commits, context)
+    return Settlement(
+        CommitStatus.COMMITTED, commits[-1].snapshot_id, "a commit of the engine follows its base"
+    )
 
 
 def _swap_may_arrive(attempt: Attempt, state: TableState, context: Context) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.core.decisions.statement_hazards import hazards
+from iceberg_maint.core.decisions.statement_hazards import CannotError, hazards
 from iceberg_maint.core.decisions.waits import publish_wait, quarantined_history, succeeded
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
 from iceberg_maint.core.model.other_writers import is_maintenance, pending_publishes
@@ -32,7 +32,7 @@ from iceberg_maint.loop.attempt import (
 )
 from iceberg_maint.loop.attest import Extent, attest_by_policy, attest_snapshot
 from iceberg_maint.loop.context import Context
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementEngine, StatementFailedError
+from iceberg_maint.ports.statement_engine import Statement, StatementEngine, StatementFailedError
 
 _STATEMENT = "statement"
 """The level, in an intent, of a proof that stands for a statement. Its detail is the engine's name."""
@@ -190,16 +190,16 @@ class _Done:
         if state is None:
             return _STALE
         self.state = state
-        made = commits_since(state, base.snapshot, self.engine, ids[-1] if ids else "")
-        self.commits += made
-        if made:
-            note_ordered(state, made, self.context)
+        commits = commits_since(state, base.snapshot, self.engine, ids[-1] if ids else "")
+        self.commits += commits
+        if commits:
+            note_ordered(state, commits, self.context)
             began = self.context.clock.monotonic_seconds()
-            self.verdicts += _attested(state, made, self.policy, self.context)
+            self.verdicts += _attested(state, commits, self.policy, self.context)
             self.attest_seconds += self.context.clock.monotonic_seconds() - began
         if any(v.status not in _HELD for v in self.verdicts):
             return self._not_attested()
-        if failure is None or made:
+        if failure is None or commits:
             return None
         if not isinstance(failure, StatementFailedError):
             return AttemptResult(

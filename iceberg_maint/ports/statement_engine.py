@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles, RewriteManifests
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EnvironmentFailedError
-
-
-class CannotError(Exception):
-    """The engine cannot do the work of a batch. The text is the reason, a clause for people."""
 
 
 class StatementFailedError(Exception):
@@ -59,6 +59,38 @@ class StatementEngine(Protocol):
         """Cancels the running statement, from another thread or a signal handler. It may still take effect."""
 
 
+def single_statement(
+    batch: Batch, rewrite_manifests: Statement, rewrite_data_files: Callable[[RewriteDataFiles], Statement]
+) -> tuple[Statement, ...]:
+    """Returns the one statement for the batch. Raises CannotError for other work, and for rows in another order."""
+    match batch.work:
+        case RewriteManifests():
+            return (rewrite_manifests,)
+        case RewriteDataFiles(layout=None) as work:
+            return (rewrite_data_files(work),)
+        case RewriteDataFiles():
+            raise CannotError("the batch sorts its files")
+        case _:
+            raise CannotError(f"it has no statement for {batch.operation}")
+
+
+def require_version(name: str, what: str, version: str, minimum: tuple[int, ...]) -> None:
+    """Raises RefusedError ICM-103 unless the version begins with these numbers or later ones."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    if found is None or tuple(map(int, found[0].split("."))) < minimum:
+        raise RefusedError(
+            "ICM-103",
+            f"{what} has version {version or 'unknown'}; {'.'.join(map(str, minimum))} is needed.",
+            f"upgrade it, or remove {name} from the policy's engines.",
+        )
+
+
+def failed_statement(why: Exception, conflicts: tuple[str, ...]) -> StatementFailedError:
+    """The error of a statement that an engine says has failed. With a text of `conflicts` in it, another writer won."""
+    message = _one_line(why, 500)
+    return StatementFailedError(message, is_conflict=any(text in message for text in conflicts))
+
+
 def unreachable(name: str, where: str, why: object) -> EnvironmentFailedError:
     """The error of an engine that does not answer. `where` is its kind and address."""
     return EnvironmentFailedError(
@@ -82,5 +114,5 @@ def unseen(name: str, where: str, what: str, why: object) -> EnvironmentFailedEr
     )
 
 
-def _one_line(why: object) -> str:
-    return " ".join(str(why).split())[:300].rstrip(".")
+def _one_line(why: object, length: int = 300) -> str:
+    return " ".join(str(why).split())[:length].rstrip(".")

@@ -14,6 +14,7 @@ import pytest
 
 from iceberg_maint.cli.checks.catalogs import _probe
 from iceberg_maint.config import load_config
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
@@ -27,7 +28,6 @@ from iceberg_maint.errors import (
 from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint.ports.engine import EnvironmentFailedError
-from iceberg_maint.ports.statement_engine import CannotError
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog

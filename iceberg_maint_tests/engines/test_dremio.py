@@ -14,11 +14,12 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.wrappers_pb2 import StringValue
 from pyarrow import flight
 
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.engines.dremio import Dremio, statement_engine
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+from iceberg_maint.ports.statement_engine import Statement, StatementFailedError
 from iceberg_maint_tests.support.statements import manifests, rewrite, settings, state_of, texts
 
 TABLE = TableId.parse("lake.db.t")

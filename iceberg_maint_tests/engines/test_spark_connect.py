@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.engines.spark_connect import SparkConnect, statement_engine
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.engine import EnvironmentFailedError
-from iceberg_maint.ports.statement_engine import CannotError, StatementFailedError
+from iceberg_maint.ports.statement_engine import StatementFailedError
 from iceberg_maint_tests.support.statements import manifests, rewrite, settings, state_of, texts
 
 OPTIONS = (

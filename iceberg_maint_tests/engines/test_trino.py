@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.planning.work import RemoveOrphanFiles
 from iceberg_maint.engines.trino import Trino, statement_engine
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+from iceberg_maint.ports.statement_engine import Statement, StatementFailedError
 from iceberg_maint_tests.support.statements import manifests, rewrite, settings, state_of, texts
 
 

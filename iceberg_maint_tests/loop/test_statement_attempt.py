@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, Snapshot, TableState
@@ -17,7 +18,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.ports.engine import EnvironmentFailedError
-from iceberg_maint.ports.statement_engine import CannotError, Statement, StatementFailedError
+from iceberg_maint.ports.statement_engine import Statement, StatementFailedError
 from iceberg_maint_tests.support.core.values import data
 from iceberg_maint_tests.support.loop.world import POLICY, Killed, Process, World
 

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks import OK, PROPERTIES_READ, WARNING, Check, check_or_failure
+from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import ALL_OPERATIONS
 from iceberg_maint.core.policy.engines import engines_of
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.ports.statement_engine import CannotError, StatementEngine
+from iceberg_maint.ports.statement_engine import StatementEngine
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config

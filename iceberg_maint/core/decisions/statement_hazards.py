@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.partition_key import PartitionField, decode_partition
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import AttestLevel
 
 _REMOVING = frozenset({Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES})
+
+
+class CannotError(Exception):
+    """The engine cannot do the work of a batch. The text is the reason, a clause for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +61,37 @@ def _may_have_equality_deletes(state: TableState) -> bool:
     )
 
 
-def plain_parts(table: TableId) -> tuple[str, ...]:
-    """Returns the parts of the table's name after the catalog. Raises ValueError unless each can be written into a
-    statement of any engine as it is."""
-    parts = (*table.namespace, table.name)
-    for part in parts:
-        if not _NAME.fullmatch(part):
-            raise ValueError(f"the name '{part}' is not made of ASCII letters, digits and '_'")
-    return parts
+def plain(*names: str) -> tuple[str, ...]:
+    """Returns the names. Raises CannotError unless each can be written into a statement of any engine as it is."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise CannotError(f"the name '{name}' is not made of ASCII letters, digits and '_'")
+    return names
 
 
 def partition_filter(partitions: tuple[PartitionKey, ...], state: TableState, dialect: Dialect) -> str | None:
     """Returns the SQL condition that selects exactly these partitions of the current spec; None if they need no condition,
     because the spec has no field.
 
-    Only numbers, dates, flags and plain words become part of a statement. Raises ValueError for other values, for several
+    Only numbers, dates, flags and plain words become part of a statement. Raises CannotError for other values, for several
     fields and for transforms that no condition on a column selects.
     """
+    try:
+        return _condition(partitions, state, dialect)
+    except (ValueError, OverflowError) as why:
+        raise CannotError(str(why)) from why
+
+
+def _condition(partitions: tuple[PartitionKey, ...], state: TableState, dialect: Dialect) -> str | None:
     fields = [f for f in state.specs[state.current_spec_id].fields if not f.is_void]
     if not fields:
         return None
     if len(fields) > 1:
-        raise ValueError("the spec has several fields")
+        raise CannotError("the spec has several fields")
     (field,) = fields
     name = next((n for n, i in state.column_ids.items() if i == field.source_id), "")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the column of partition field '{field.name}' has no plain name")
+        raise CannotError(f"the column of partition field '{field.name}' has no plain name")
     place = state.specs[state.current_spec_id].fields.index(field)
     column, source = f"{dialect.quote}{name}{dialect.quote}", state.key_types.get(field.source_id, "")
     values = [decode_partition(p, state.specs, state.first_spec_id)[1][place] for p in partitions]
@@ -104,7 +113,7 @@ def _literal(value: object, kind: str) -> str:
         return _date(value)
     if kind == "string" and isinstance(value, str) and _WORD.fullmatch(value):
         return f"'{value}'"
-    raise ValueError(f"a partition value of type {kind or 'unknown'} is no number, date, flag or plain word")
+    raise CannotError(f"a partition value of type {kind or 'unknown'} is no number, date, flag or plain word")
 
 
 def _date(days: int) -> str:
@@ -114,14 +123,14 @@ def _date(days: int) -> str:
 def _at(since_epoch: timedelta) -> datetime:
     at = datetime(1970, 1, 1, tzinfo=UTC) + since_epoch
     if at.year < 1000:
-        raise ValueError("a date before the year 1000")
+        raise CannotError("a date before the year 1000")
     return at
 
 
 def _range(source: str, field: PartitionField, value: object) -> tuple[datetime, datetime]:
     """The half-open range of a column's values in one partition of a transform of time."""
     if not isinstance(value, int) or source not in ("date", "timestamp", "timestamptz"):
-        raise ValueError(f"transform {field.transform} of type {source or 'unknown'}")
+        raise CannotError(f"transform {field.transform} of type {source or 'unknown'}")
     if field.transform == "hour" and source != "date":
         first, last = (_at(timedelta(hours=h)) for h in (value, value + 1))
     elif field.transform == "day":
@@ -133,7 +142,7 @@ def _range(source: str, field: PartitionField, value: object) -> tuple[datetime,
     elif field.transform == "year":
         first, last = (_at(timedelta()).replace(year=1970 + y) for y in (value, value + 1))
     else:
-        raise ValueError(f"transform {field.transform} of type {source}")
+        raise CannotError(f"transform {field.transform} of type {source}")
     return first, last
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.statement_hazards import ANSI, SPARK, hazards, partition_filter, plain_parts
+from iceberg_maint.core.decisions.statement_hazards import (
+    ANSI,
+    SPARK,
+    CannotError,
+    hazards,
+    partition_filter,
+    plain,
+)
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Manifest
 from iceberg_maint.core.policy.data import Policy
@@ -80,7 +87,7 @@ def test_unpartitioned_table_needs_no_condition() -> None:
     ],
 )
 def test_value_that_is_no_plain_literal_is_refused(transform: str, result: str, key: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(CannotError, match=r"."):
         partition_filter((PartitionKey(key),), state_of(transform, result), ANSI)
 
 
@@ -88,8 +95,8 @@ def test_value_that_is_no_plain_literal_is_refused(transform: str, result: str, 
     "name", ['lake.db.t"', "lake.db.t;x", "lake.d b.t", "lake.db.1t", "lake.db.tä", "lake.db.t`"]
 )
 def test_name_that_a_statement_would_have_to_quote_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is not made of ASCII letters, digits and '_'"):
-        plain_parts(TableId.parse(name))
+    with pytest.raises(CannotError, match="is not made of ASCII letters, digits and '_'"):
+        plain(*TableId.parse(name).namespace, TableId.parse(name).name)
 
 
 @pytest.mark.parametrize("operation", [Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES])
