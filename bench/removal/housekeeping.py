@@ -241,7 +241,7 @@ def ours(
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
     from iceberg_maint.engines.spark.engine import SparkEngine
-    from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
+    from iceberg_maint.loop.attempts.housekeeping_attempt import NOTHING_WRITTEN
     from iceberg_maint_tests.support.context import commit_context
 
     uri = f"sqlite:///{folder / 'catalog.db'}"

@@ -15,9 +15,9 @@ from iceberg_maint.cli.checks import (
     OK,
     WARNING,
     Check,
-    catalogs,
+    catalog_checks,
     check_or_failure,
-    engines,
+    engine_checks,
     machine,
     try_check,
 )
@@ -84,9 +84,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     listed: dict[str, list[TableId]] = {}
     unread: set[str] = set()
     for name in context.catalogs:
-        yield from catalogs.check_catalog(config, context, name, listed, unread)
-    yield from catalogs.check_patterns(config, listed)
-    ledger = try_check("ledger", lambda: catalogs.check_ledger(config, context.ledger))
+        yield from catalog_checks.check_catalog(config, context, name, listed, unread)
+    yield from catalog_checks.check_patterns(config, listed)
+    ledger = try_check("ledger", lambda: catalog_checks.check_ledger(config, context.ledger))
     yield ledger
     # Checks that read a ledger that cannot be used would fail with its text.
     is_ledger_read = ledger.status != FAILED
@@ -95,7 +95,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables and home.status != FAILED:
         unreadable: dict[TableId, IcebergMaintError] = {}
-        yield try_check("policies", lambda: catalogs.check_policies(config, context, tables, unreadable))
+        yield try_check(
+            "policies", lambda: catalog_checks.check_policies(config, context, tables, unreadable)
+        )
         # The first table of a catalog has this check already.
         first = {of_catalog[0] for of_catalog in read.values() if of_catalog}
         for table, error in unreadable.items():
@@ -103,9 +105,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
                 yield Check(f"metadata of {table}", FAILED, str(error), error.code, error.exit_code)
         tables = [table for table in tables if table not in unreadable]
         if is_ledger_read:
-            yield from catalogs.check_owners(context, tables)
-            yield from catalogs.check_memory(context, tables)
-    yield from engines.check_engines(config, context, read)
+            yield from catalog_checks.check_owners(context, tables)
+            yield from catalog_checks.check_memory(context, tables)
+    yield from engine_checks.check_engines(config, context, read)
     if is_ledger_read:
         yield try_check("clock", lambda: machine.check_clocks(config, context, tables))
     if os.environ.get("DAGSTER_HOME"):

@@ -174,7 +174,7 @@ def why(
     from iceberg_maint.cli.pages.console import draw_explanation
     from iceberg_maint.cli.pages.why_page import draw_why
     from iceberg_maint.loop.assess import assess
-    from iceberg_maint.loop.plan import limit_after_conflicts
+    from iceberg_maint.loop.plan_batches import limit_after_conflicts
     from iceberg_maint.report.explain import Evidence, explain, explanation_document
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS
     from iceberg_maint.report.housekeeping_text import explain_housekeeping
@@ -261,7 +261,7 @@ def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
 def _advice(session: Session, context: Context, assessment: Assessment) -> Advice | None:
     """What a run would do with the data of a table in mode advise; None in another mode, or if the plan
     cannot be made."""
-    from iceberg_maint.loop.plan import make_plans
+    from iceberg_maint.loop.plan_batches import make_plans
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS
     from iceberg_maint.report.plan_notes import advice_of
 

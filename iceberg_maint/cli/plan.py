@@ -60,7 +60,7 @@ def plan(
     With --partition, only the operations on data of these partitions.
     """
     from iceberg_maint.loop.assess import Demand, assess
-    from iceberg_maint.loop.plan import make_plans, memory_of_plans, shortage
+    from iceberg_maint.loop.plan_batches import make_plans, memory_of_plans, shortage
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_notes import (

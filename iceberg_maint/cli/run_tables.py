@@ -28,7 +28,7 @@ from iceberg_maint.loop.maintain import (
     Request,
     maintain,
 )
-from iceberg_maint.loop.plan import PreparedTable
+from iceberg_maint.loop.plan_batches import PreparedTable
 from iceberg_maint.report.formatting import counted, progress_line
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError, StaleBatchError
-from iceberg_maint.loop.attempt import (
+from iceberg_maint.loop.attempts.attempt import (
     AttemptResult,
     Committed,
     batch_outcome,
@@ -48,10 +48,7 @@ from iceberg_maint.loop.attempt import (
     reusable_output,
     unknown_commit,
 )
-from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.budget import predicted
-from iceberg_maint.loop.guards import TableTimeout
-from iceberg_maint.loop.housekeeping_attempt import (
+from iceberg_maint.loop.attempts.housekeeping_attempt import (
     NOTHING_WRITTEN,
     doubtful_clocks,
     judge_expiry,
@@ -61,7 +58,10 @@ from iceberg_maint.loop.housekeeping_attempt import (
     remove_orphans,
     remove_released,
 )
-from iceberg_maint.loop.statement_attempt import Choice, choose, run_statements, statement_of
+from iceberg_maint.loop.attempts.statement_attempt import Choice, choose, run_statements, statement_of
+from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.fleet.budget import predicted
+from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,

@@ -28,7 +28,7 @@ from iceberg_maint.loop.execute import LeasedRun, execute
 from iceberg_maint.loop.fleet.budget import fleet_stop
 from iceberg_maint.loop.fleet.known_tables import refuse_other_name
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, TableTimeout, leased, table_deadline
-from iceberg_maint.loop.plan import warn_of_memory
+from iceberg_maint.loop.plan_batches import warn_of_memory
 from iceberg_maint.loop.read_table import clock_refusal, measure, table_clocks
 from iceberg_maint.loop.record import Results, Stopped, begin_audit, finish_operation, record_unreadable
 from iceberg_maint.loop.request import (

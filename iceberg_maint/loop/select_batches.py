@@ -30,7 +30,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.fleet.catalogs import Catalogs
-from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.plan_batches import make_plans
 from iceberg_maint.loop.record import Results
 from iceberg_maint.loop.request import PlanReady, Run
 from iceberg_maint.ports.clock import Clock

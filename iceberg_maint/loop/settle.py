@@ -26,12 +26,12 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import AttemptEvidence, Settlement, record_of, settle
 from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.loop.attempt import one_line
+from iceberg_maint.loop.attempts.attempt import one_line
+from iceberg_maint.loop.attempts.housekeeping_attempt import lost_error
+from iceberg_maint.loop.attempts.statement_attempt import commits_since, note_ordered, statement_engine
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, leased
-from iceberg_maint.loop.housekeeping_attempt import lost_error
 from iceberg_maint.loop.record import append_record
-from iceberg_maint.loop.statement_attempt import commits_since, note_ordered, statement_engine
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.statement_engine import StatementEngine
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease

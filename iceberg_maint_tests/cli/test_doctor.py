@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.cli.checks.catalogs import _probe
+from iceberg_maint.cli.checks.catalog_checks import _probe
 from iceberg_maint.config import load_config
 from iceberg_maint.core.decisions.statement_hazards import CannotError
 from iceberg_maint.core.model.ids import TableId
@@ -312,13 +312,15 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
         )
 
     lake.configure(text)
-    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", denied)
+    monkeypatch.setattr("iceberg_maint.cli.checks.catalog_checks._probe", denied)
     assert checks(lake, "--no-spark", exit_code=exit_code)["warehouse of lake"][0] == status
 
 
 def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
-    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", lambda _warehouse: str(never.wait()))
+    monkeypatch.setattr(
+        "iceberg_maint.cli.checks.catalog_checks._probe", lambda _warehouse: str(never.wait())
+    )
     monkeypatch.setattr(lake.catalog, "cycle_limits", CallLimits(call_seconds=1))
     found = checks(lake, "--no-spark", exit_code=1)
     never.set()
@@ -334,7 +336,7 @@ def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch:
 
 def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables")
-    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs.PROPERTIES_READ", 1)
+    monkeypatch.setattr("iceberg_maint.cli.checks.catalog_checks.PROPERTIES_READ", 1)
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables; properties of the first 1 read")
 
 

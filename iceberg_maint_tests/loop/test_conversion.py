@@ -16,7 +16,7 @@ from iceberg_maint.core.policy.data import RewriteStrategy, Route
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.fleet.stored_decisions import decide_stored
 from iceberg_maint.loop.maintain import OperationEnded
-from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.plan_batches import make_plans
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 

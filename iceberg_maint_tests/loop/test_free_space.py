@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.loop.attempt import free_space
+from iceberg_maint.loop.attempts.attempt import free_space
 
 
 @pytest.fixture

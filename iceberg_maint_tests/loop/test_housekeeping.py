@@ -21,7 +21,7 @@ from iceberg_maint.ledger.schema import attempt_try as tries
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.plan_batches import make_plans
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint_tests.support.loop.housekeeping import (
     EXPIRE,

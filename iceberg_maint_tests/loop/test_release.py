@@ -12,7 +12,7 @@ from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.loop.housekeeping_attempt import takes_released
+from iceberg_maint.loop.attempts.housekeeping_attempt import takes_released
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import ReleasedWork
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog

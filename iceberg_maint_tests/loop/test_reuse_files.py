@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ledger.schema import attempt
-from iceberg_maint.loop.attempt import ADOPT_WITHIN_SECONDS
+from iceberg_maint.loop.attempts.attempt import ADOPT_WITHIN_SECONDS
 from iceberg_maint.loop.maintain import BatchEnded
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World

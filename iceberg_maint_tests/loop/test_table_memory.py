@@ -11,10 +11,10 @@ import pytest
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.loop import plan
+from iceberg_maint.loop import plan_batches
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
-from iceberg_maint.loop.plan import PreparedTable
+from iceberg_maint.loop.plan_batches import PreparedTable
 from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 REQUEST = Request("run-1", operations=DATA_OPERATIONS)
@@ -110,7 +110,7 @@ def test_table_that_cannot_be_prepared_fails_in_its_own_run() -> None:
 
 
 def test_table_that_takes_too_long_to_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(plan_batches, "_WAIT_SECONDS", 0.01)
     world, answers = CountedWorld("a"), threading.Event()
     world.before_measure = lambda: answers.wait(60)
     context = world.context(Process())

@@ -74,7 +74,7 @@ from iceberg_maint.loop.assess import Assessment, assess
 from iceberg_maint.loop.attest import attest_by_policy
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.read_fleet import report_observed
-from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.plan_batches import make_plans
 from iceberg_maint.report.deferrals import deferral, pauses_text
 from iceberg_maint.report.formatting import ESTIMATE_RECORDS
 from iceberg_maint.report.plan_notes import advice_of

@@ -378,7 +378,7 @@ COMMITTING = (
         "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
         "Failures of the environment do not count towards quarantine",
         off(
-            "loop/attempt.py",
+            "loop/attempts/attempt.py",
             "    if attempt_result.reason in OF_MACHINE:\n",
             "    if False:\n",
             "loop/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
@@ -539,7 +539,7 @@ COMMITTING = (
         "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
         "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
         off(
-            "loop/attempt.py",
+            "loop/attempts/attempt.py",
             "(Reason.STALE, Reason.CONFLICT)",
             "(Reason.STALE,)",
             "loop/test_maintain.py::"

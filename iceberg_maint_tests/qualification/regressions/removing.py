@@ -212,7 +212,7 @@ REMOVING = (
         "A clock is set between the plan of an expiry and its commit",
         "The gate reads all clocks again, including the store's",
         off(
-            "loop/housekeeping_attempt.py",
+            "loop/attempts/housekeeping_attempt.py",
             "    clocks = checked_clocks(context, state, store=True)\n",
             "    clocks = table_clocks(context, state, store=True)\n",
             "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_reported_at_the_gate",
@@ -236,7 +236,7 @@ REMOVING = (
         "A clock is set while an orphan scan moves files",
         "The pass reads the clocks again at each check of its lease",
         off(
-            "loop/housekeeping_attempt.py",
+            "loop/attempts/housekeeping_attempt.py",
             "    checked_clocks(context, state, store=False)\n",
             "",
             "removal/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
@@ -910,7 +910,7 @@ REMOVING = (
         "files of the tag's snapshot move",
         "Without a metadata log, an expiry on a REST catalog stores no release",
         off(
-            "loop/housekeeping_attempt.py",
+            "loop/attempts/housekeeping_attempt.py",
             '        if not catalog.checks_commit_base and not document.get("metadata-log"):\n',
             "        if False:\n",
             f"{RELEASE}_expiry_whose_commit_no_metadata_log_will_show_releases_nothing",

@@ -358,7 +358,7 @@ REWRITING = (
         "A batch that a fast writer makes lose every try is planned again in the same size",
         "The next plan halves the smallest lost batch; runs that lose none double the limit",
         off(
-            "loop/plan.py",
+            "loop/plan_batches.py",
             "        size=limit_after_conflicts(operation, assessment.state, context),\n",
             "",
             "loop/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
@@ -370,7 +370,7 @@ REWRITING = (
         "A damaged file fails its batch again and again, until all partitions of the batch are quarantined",
         "After a failure each partition is planned in a batch of its own",
         off(
-            "loop/plan.py",
+            "loop/plan_batches.py",
             "if may_be_too_long(p.partition) or runs_isolated(history.of(p.partition))",
             "if may_be_too_long(p.partition)",
             "loop/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",

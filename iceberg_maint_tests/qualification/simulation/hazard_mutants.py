@@ -13,7 +13,8 @@ from iceberg_maint.core.commits import gate_rules
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.orphan_rules import Standing
 from iceberg_maint.loop import assess as surveying
-from iceberg_maint.loop import housekeeping_attempt, maintain, read_table
+from iceberg_maint.loop import maintain, read_table
+from iceberg_maint.loop.attempts import housekeeping_attempt
 from iceberg_maint.removal import in_place_retention, orphan_scan, remove_orphans, second_owner, sweep
 from iceberg_maint.removal import trash as releasing
 from iceberg_maint_tests.qualification.simulation import test_hazards as hazards

@@ -16,11 +16,11 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.ledger import attempts, batches, histories, leases, records
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.loop import attempt
 from iceberg_maint.loop import execute as executing
 from iceberg_maint.loop import maintain as maintaining
 from iceberg_maint.loop import select_batches as preparing
 from iceberg_maint.loop import settle as reconciling
+from iceberg_maint.loop.attempts import attempt
 from iceberg_maint.ports.stored import BatchStatus, Lease
 
 Plant = Callable[[pytest.MonkeyPatch], None]

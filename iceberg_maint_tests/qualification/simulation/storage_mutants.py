@@ -12,11 +12,11 @@ from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.loop import assess as surveying
-from iceberg_maint.loop import attempt as adopting
 from iceberg_maint.loop import execute as executing
-from iceberg_maint.loop import housekeeping_attempt
 from iceberg_maint.loop import select_batches as preparing
 from iceberg_maint.loop import settle as reconciling
+from iceberg_maint.loop.attempts import attempt as adopting
+from iceberg_maint.loop.attempts import housekeeping_attempt
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.removal import orphan_scan, remove_orphans, target, trash
 from iceberg_maint.removal import sweep as sweeping

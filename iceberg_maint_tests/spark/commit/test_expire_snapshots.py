@@ -20,7 +20,7 @@ from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
 from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
+from iceberg_maint.loop.attempts.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.loop.settle import reconcile
 from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.loop.world import Killed

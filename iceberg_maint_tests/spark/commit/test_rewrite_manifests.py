@@ -28,7 +28,7 @@ from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 from iceberg_maint.engines.spark.commit.housekeeping import commit_regrouping, single_values
 from iceberg_maint.engines.spark.commit.retry import TableAccess
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
+from iceberg_maint.loop.attempts.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER

@@ -26,7 +26,7 @@ from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
-from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.plan_batches import make_plans
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval

@@ -20,7 +20,7 @@ from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.core.removal.released_file_rules import release_of
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.loop.assess import retention_of
-from iceberg_maint.loop.attempt import (
+from iceberg_maint.loop.attempts.attempt import (
     AttemptResult,
     Committed,
     environment_failure,

@@ -23,7 +23,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.engines import engines_of
 from iceberg_maint.core.policy.housekeeping import OWN_ENGINE, AttestLevel
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
-from iceberg_maint.loop.attempt import (
+from iceberg_maint.loop.attempts.attempt import (
     AttemptResult,
     environment_failure,
     one_line,

@@ -279,7 +279,7 @@ def _owner(context: Context, table: TableId) -> Check | None:
 def check_memory(context: Context, tables: list[TableId]) -> Iterator[Check]:
     """What the executors of a cluster declare, and warnings of tables that ran out of memory, among the first tables."""
     from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of_heap, setting_text
-    from iceberg_maint.loop.plan import recorded_shortages
+    from iceberg_maint.loop.plan_batches import recorded_shortages
 
     declared = context.engine.spark.memory
     if declared is None:
