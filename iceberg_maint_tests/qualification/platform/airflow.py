@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from iceberg_maint_tests.nightly.suites import PROJECT
-from iceberg_maint_tests.qualification.platform.lake import PROGRAM, Lake
+from iceberg_maint_tests.qualification.platform.lake import PROGRAM, Lake, expected, open_lake
 
 _DAG = PROJECT / "deploy" / "airflow" / "iceberg_maint_dag.py"
 _ENDED = ("success", "failed")
@@ -23,29 +23,29 @@ _LIMIT_SECONDS = 600
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """Maintains two tables of small files and one that is refused; a healthy one has no task."""
-    lake = Lake(folder / "lake")
-    for table, commits in (("db.a", 20), ("db.b", 12), ("db.healthy", 2), ("db.refused", 8)):
-        lake.append(table, commits)
-    _damage(lake, "db.refused")
-    (folder / "dags").mkdir()
-    shutil.copy(_DAG, folder / "dags")
-    environ = _environ(folder, lake, packages)
-    states = _run(folder, environ)
-    expected = {("due", -1): "success", ("maintain", 0): "success", ("maintain", 1): "success"}
-    content = {t: lake.content(t) for t in ("db.a", "db.b", "db.healthy")}
-    wanted = {"db.a": (1, 40), "db.b": (1, 24), "db.healthy": (2, 4)}
-    different = [] if states == expected else [f"tasks {states}, expected {expected}"]
+    with open_lake(folder) as lake:
+        for table, commits in (("db.a", 20), ("db.b", 12), ("db.healthy", 2), ("db.refused", 8)):
+            lake.append(table, commits)
+        _damage(lake, "db.refused")
+        (folder / "dags").mkdir()
+        shutil.copy(_DAG, folder / "dags")
+        states = _run(folder, _environ(folder, lake, packages))
+        content = {t: lake.content(t) for t in ("db.a", "db.b", "db.healthy")}
+    different = expected(
+        {
+            "tasks": (states, dict.fromkeys((("due", -1), ("maintain", 0), ("maintain", 1)), "success")),
+            "files and rows": (content, {"db.a": (1, 40), "db.b": (1, 24), "db.healthy": (2, 4)}),
+        }
+    )
     if different:
         print((folder / "airflow.log").read_text("utf-8", "replace")[-3000:], file=sys.stderr)
-    return different + ([] if content == wanted else [f"files and rows {content}, expected {wanted}"])
+    return different
 
 
 def _damage(lake: Lake, name: str) -> None:
-    catalog = lake.catalog()
-    snapshot = catalog.load_table(name).current_snapshot()
+    snapshot = lake.table(name).current_snapshot()
     assert snapshot is not None
     Path(snapshot.manifest_list.removeprefix("file://")).write_bytes(b"garbage")
-    catalog.close()
 
 
 def _environ(folder: Path, lake: Lake, packages: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _environ(folder: Path, lake: Lake, packages: Path) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__WORKERS": "1",
         "ICEBERG_MAINT_COMMAND": str(program),
-        "ICEBERG_MAINT_CONFIG": str(lake.configuration),
+        "ICEBERG_MAINT_CONFIG": str(lake.config()),
         "ICEBERG_MAINT_HOME": str(folder / "home"),
     }
 

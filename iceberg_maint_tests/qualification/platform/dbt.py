@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from iceberg_maint_tests.nightly.suites import PROJECT
-from iceberg_maint_tests.qualification.platform.lake import PROGRAM, Lake
+from iceberg_maint_tests.qualification.platform.lake import Lake, expected, open_lake
 
 _FILES = PROJECT / "deploy" / "dbt"
 _APPENDS = 5
@@ -27,7 +27,11 @@ models:
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """Builds the model by several runs of dbt, then maintains what the last one wrote."""
-    lake = Lake(folder / "lake")
+    with open_lake(folder) as lake:
+        return _differences(folder, packages, lake)
+
+
+def _differences(folder: Path, packages: Path, lake: Lake) -> list[str]:
     lake.append("db.other", 8)
     project = _project(folder / "project", lake)
     environ = os.environ | {"PYTHONPATH": str(packages), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
@@ -42,24 +46,18 @@ def differences(folder: Path, packages: Path) -> list[str]:
     red = dbt("test")
     codes.append(dbt("run"))
     written = _written(project)
-    done = subprocess.run(
-        [PROGRAM, "run", *written, "--config", str(lake.configuration)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    lake.call("run", *written, config=lake.config())
     after, green = lake.content("dbt.events"), dbt("test")
-    shown = {
+    shown: dict[str, tuple[object, object]] = {
         "runs of dbt": (codes, [0] * (_APPENDS + 1)),
         "before": (before, (_APPENDS, 4 * _APPENDS)),
         "test before": (red, 1),
         "written": (written, ["lake.dbt.events"]),
-        "exit code": (done.returncode, 0),
         "after": (after, (1, 4 * _APPENDS + 4)),
         "test after": (green, 0),
         "other": (lake.content("db.other"), (8, 16)),
     }
-    return [f"{name}: {is_}, expected {wanted}" for name, (is_, wanted) in shown.items() if is_ != wanted]
+    return expected(shown)
 
 
 def _written(project: Path) -> list[str]:
@@ -100,7 +98,7 @@ def _project(folder: Path, lake: Lake) -> Path:
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "jdbc",
-        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{lake.folder}/catalog.db",
+        "spark.sql.catalog.lake.uri": lake.jdbc,
         "spark.sql.catalog.lake.jdbc.schema-version": "V1",
         "spark.sql.catalog.lake.warehouse": f"file://{lake.folder}/warehouse",
         "spark.sql.defaultCatalog": "lake",

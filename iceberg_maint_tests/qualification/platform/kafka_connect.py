@@ -15,15 +15,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_maint_tests.nightly.suites import PROJECT
 from iceberg_maint_tests.qualification.platform.kafka_servers import Kafka, kafka_jars
-from iceberg_maint_tests.qualification.platform.stream_lake import (
+from iceberg_maint_tests.qualification.platform.lake import (
     NONE,
-    StreamLake,
+    Lake,
     difference,
     expected,
     once,
+    open_lake,
     wait_for,
 )
-from iceberg_maint_tests.support.servers.postgres import postgres
 
 _TABLE = "db.clicks"
 _CONTROL, _NAME = "control-iceberg", "sink"
@@ -34,9 +34,7 @@ _VALID_THROUGH = "kafka.connect.valid-through-ts"
 def differences(folder: Path, _apart: Path) -> list[str]:
     """What differs from the expected."""
     jars = kafka_jars(PROJECT / ".cache" / "jars")
-    with postgres() as url:
-        lake = StreamLake(folder, url)
-        lake.catalog().create_namespace("db")
+    with open_lake(folder) as lake:
         schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "v", StringType()))
         lake.catalog().create_table(_TABLE, schema)
         kafka = Kafka(folder, jars)
@@ -52,7 +50,7 @@ def differences(folder: Path, _apart: Path) -> list[str]:
 class _Trial:
     """One topic, one sink, one table."""
 
-    def __init__(self, lake: StreamLake, kafka: Kafka) -> None:
+    def __init__(self, lake: Lake, kafka: Kafka) -> None:
         self._lake, self._kafka = lake, kafka
         self._sent, self._starts = 0, 0
 

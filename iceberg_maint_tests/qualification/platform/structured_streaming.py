@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint_tests.qualification.platform.spark_process import BATCH_ROWS, SparkProcess, spark_process
-from iceberg_maint_tests.qualification.platform.stream_lake import (
+from iceberg_maint_tests.qualification.platform.lake import (
     NONE,
-    StreamLake,
+    Lake,
     difference,
     expected,
     once,
+    open_lake,
     wait_for,
 )
-from iceberg_maint_tests.support.servers.postgres import postgres
+from iceberg_maint_tests.qualification.platform.spark_process import BATCH_ROWS, SparkProcess, spark_process
 
 _EVENTS = "db.events"
 _CAUGHT_UP = "caught up"
@@ -26,16 +26,14 @@ _EXPIRED = "the snapshot was expired or removed"
 
 def differences(folder: Path, _apart: Path) -> list[str]:
     """What differs from the expected."""
-    with postgres() as url:
-        lake = StreamLake(folder, url)
-        lake.catalog().create_namespace("db")
+    with open_lake(folder) as lake:
         return [*_killed(lake), *_stopped(lake), *_changes(lake), *_deletes(lake)]
 
 
 class _Stream:
     """One stream of `db.events`: its checkpoint, and the ids that its reader has kept."""
 
-    def __init__(self, lake: StreamLake, name: str) -> None:
+    def __init__(self, lake: Lake, name: str) -> None:
         self.checkpoint, self.into = lake.folder / f"{name}-checkpoint", lake.folder / f"{name}-ids"
 
     def read(self, spark: SparkProcess, table: str, until: str = "", **options: str) -> None:
@@ -64,7 +62,7 @@ class _Stream:
         )
 
 
-def _killed(lake: StreamLake) -> list[str]:
+def _killed(lake: Lake) -> list[str]:
     """Writer and reader beside maintenance; both are killed; maintenance expires all that nobody holds; both go on."""
     writer, reader = _Stream(lake, "writer"), _Stream(lake, "reader")
     configs = [lake.config("columnar"), lake.config("native")]
@@ -111,7 +109,7 @@ def _killed(lake: StreamLake) -> list[str]:
     )
 
 
-def _stopped(lake: StreamLake) -> list[str]:
+def _stopped(lake: Lake) -> list[str]:
     """A reader that nobody registered stops; maintenance expires the snapshot that it has read up to. It says so."""
     late = _Stream(lake, "late")
     table = "db.late"
@@ -138,7 +136,7 @@ def _failure(work: Callable[[], None]) -> str:
     return "no error"
 
 
-def _changes(lake: StreamLake) -> list[str]:
+def _changes(lake: Lake) -> list[str]:
     """Changelog views and incremental reads over appends, deletes by rewritten files, and maintenance between them."""
     table = "db.changes"
     with spark_process(lake.folder, lake.jdbc, "changes") as spark:
@@ -177,7 +175,7 @@ def _changes(lake: StreamLake) -> list[str]:
     )
 
 
-def _deletes(lake: StreamLake) -> list[str]:
+def _deletes(lake: Lake) -> list[str]:
     """Position deletes of format v2 become deletion vectors of v3: a reader sees neither that nor the rows again."""
     table, reader = "db.marked", _Stream(lake, "marked")
     with spark_process(lake.folder, lake.jdbc, "marked") as spark:
@@ -206,7 +204,7 @@ def _deletes(lake: StreamLake) -> list[str]:
     )
 
 
-def _head(lake: StreamLake, table: str) -> int:
+def _head(lake: Lake, table: str) -> int:
     snapshot = lake.table(table).current_snapshot()
     assert snapshot is not None
     return snapshot.snapshot_id
