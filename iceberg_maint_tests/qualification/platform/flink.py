@@ -1,16 +1,18 @@
-"""Two Flink jobs write one table that is maintained; killed, they go on from their checkpoints."""
+"""Two Flink jobs write one table that is maintained; killed, they go on from their checkpoints. Two others maintain theirs as well."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.flink.job import FlinkHome, FlinkJob, flink_catalog, flink_home, started
 from iceberg_maint.config import load_config
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint_tests.qualification.platform.lake import (
     NONE,
     Lake,
@@ -23,8 +25,21 @@ from iceberg_maint_tests.qualification.platform.lake import (
 _TABLE = "db.events"
 _ROWS, _ROWS_PER_SECOND = 5000, 50
 _KEYS, _FIRST_KEY = 97, 1_000_000
-_FAILURES = ("[ERROR]", " to FAILED")
+_FAILURES = ("[ERROR]", " to FAILED", "]: Exception ", "]: Failed to plan", "Failed to expiring")
+"""Of a job, and of a task of `TableMaintenance`, which goes on."""
 _RETRY = "Retrying task after failure"
+_CLICKS = "db.clicks"
+_MAINTAINING = {
+    "flink-maintenance.rewrite.enabled": "true",
+    "flink-maintenance.rewrite.schedule.commit-count": "3",
+    "flink-maintenance.expire-snapshots.enabled": "true",
+    "flink-maintenance.expire-snapshots.schedule.commit-count": "5",
+    "flink-maintenance.expire-snapshots.max-snapshot-age-seconds": "10",
+    "flink-maintenance.expire-snapshots.retain-last": "100",
+    "flink-maintenance.rate-limit-seconds": "1",
+    "flink-maintenance.lock-check-delay-seconds": "1",
+}
+"""Iceberg's `TableMaintenance` behind the commits of its sink for Flink."""
 _SETTINGS = """\
 execution.checkpointing.dir: file://{checkpoints}
 execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION
@@ -58,12 +73,16 @@ class _Kind:
 _APPEND = _Kind("append", _TABLE, "n, n", {"upsert-enabled": "false"})
 _UPSERT = _Kind("upsert", _TABLE, f"{_FIRST_KEY} + MOD(n, {_KEYS}), n", {"upsert-enabled": "true"}, v2=True)
 
+_UPSERTED = {_FIRST_KEY + n % _KEYS: n for n in range(_ROWS)}
+_WANTED = Counter[object]([(n, n) for n in range(_ROWS)] + list(_UPSERTED.items()))
+"""The rows of an appending and an upserting job."""
+
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """What differs from the expected."""
     with open_lake(folder) as lake:
         jobs = _Jobs(lake, flink_home(load_config(lake.config(), os.environ), packages))
-        return _restored(lake, jobs)
+        return [*_restored(lake, jobs), *_beside(lake, jobs)]
 
 
 class _Jobs:
@@ -96,7 +115,7 @@ class _Jobs:
         return sorted((f.parent for f in files), key=lambda f: int(f.name.removeprefix("chk-")))
 
     def failures(self, job: FlinkJob) -> list[str]:
-        """The lines of a job's output and log that tell of its failure. A job does not restart."""
+        """The lines of a job's output and log that tell of a failure. A job does not restart."""
         lines = [*job.said().splitlines(), *_log(job).splitlines()]
         return [line[:300] for line in lines if any(text in line for text in _FAILURES)]
 
@@ -132,8 +151,6 @@ def _restored(lake: Lake, jobs: _Jobs) -> list[str]:
         ended = append.succeeded, upsert.succeeded
     lake.maintain(_TABLE, lake.config("columnar", keep=1))
     held = len(lake.summaries(_TABLE))
-    upserted = {_FIRST_KEY + n % _KEYS: n for n in range(_ROWS)}
-    wanted = Counter[object]([(n, n) for n in range(_ROWS)] + list(upserted.items()))
     print(
         f"  commits of {len(before)} jobs {sorted(before.values())}, beside {dict(beside)}; "
         f"kept {sorted(kept.values())}; "
@@ -144,9 +161,55 @@ def _restored(lake: Lake, jobs: _Jobs) -> list[str]:
             "jobs ended": (ended, (True, True)),
             "failures of Flink": (failures, []),
             "jobs whose state is kept": (set(kept), set(before)),
-            "rows": (difference(Counter[object](lake.rows(_TABLE)), wanted), NONE),
+            "rows": (difference(Counter[object](lake.rows(_TABLE)), _WANTED), NONE),
         }
     )
+
+
+def _beside(lake: Lake, jobs: _Jobs) -> list[str]:
+    """A job appends and maintains its table itself, another one upserts. This program sees the maintainer, stays away from what it
+    rewrites, does the rest and attests its commits."""
+    append = replace(_APPEND, name="both", table=_CLICKS, options=_APPEND.options | _MAINTAINING, v2=True)
+    upsert = replace(_UPSERT, name="both-upsert", table=_CLICKS)
+    refusing, coexisting = (lake.config(keep=100, foreign=mode) for mode in ("refuse", "coexist"))
+    verdicts, failures = Counter[str](), list[str]()
+    with jobs.start(append) as appending, jobs.start(upsert) as upserting:
+        wait_for(lambda: bool(jobs.checkpoints(append)) and _rewrites(lake) > 0, "a rewrite by Flink")
+        refused = lake.call("run", f"lake.{_CLICKS}", config=refusing, code=3)
+        with lake.maintained(_CLICKS, [coexisting]):
+            while appending.running or upserting.running:
+                verdicts += _verdicts(lake, coexisting)
+        failures += [*jobs.failures(appending), *jobs.failures(upserting)]
+        retries = sum(_log(job).count(_RETRY) for job in (appending, upserting))
+        ended = appending.succeeded, upserting.succeeded
+    verdicts += _verdicts(lake, coexisting)
+    metadata = lake.table(_CLICKS).metadata
+    print(
+        f"  maintained by Flink as well: {dict(verdicts)}; {len(metadata.snapshots)} of {metadata.last_sequence_number} "
+        f"snapshots left; {retries} commits of Flink tried again"
+    )
+    return expected(
+        {
+            "jobs ended": (ended, (True, True)),
+            "failures of Flink": (failures, []),
+            "refused beside Flink": ("rewrite_data_files: UNSUPPORTED foreign_maintainer" in refused, True),
+            "verdicts": ({verdict.split()[-1] for verdict in verdicts}, {"ATTESTED"}),
+            "commits of Flink attested": (verdicts["Apache Flink ATTESTED"] > 0, True),
+            "snapshots expired": (len(metadata.snapshots) < metadata.last_sequence_number, True),
+            "rows": (difference(Counter[object](lake.rows(_CLICKS)), _WANTED), NONE),
+        }
+    )
+
+
+def _rewrites(lake: Lake) -> int:
+    """How many retained commits of another maintainer there are."""
+    return sum(s["operation"] == "replace" and TOKEN_PROPERTY not in s for s in lake.summaries(_CLICKS))
+
+
+def _verdicts(lake: Lake, config: Path) -> Counter[str]:
+    """The verdicts on the commits since the last call. Raises AssertionError for one that is not green."""
+    document = json.loads(lake.call("attest", f"lake.{_CLICKS}", "--json", config=config))
+    return Counter(f"{commit['maintainer']} {commit['status']}" for commit in document["commits"])
 
 
 def _commits(lake: Lake) -> Counter[str]:

@@ -35,6 +35,7 @@ defaults:
   rewrite_manifests: {{max_manifests: 4}}
   expire_snapshots: {{every_seconds: 0, max_snapshot_age_seconds: {age}, min_snapshots_to_keep: {keep}{more}}}
   remove_orphan_files: {{enabled: false}}
+  foreign_maintainers: {{mode: {foreign}}}
 """
 
 
@@ -94,22 +95,34 @@ class Lake:
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         return found
 
-    def config(self, strategy: str = "columnar", keep: int = 10, age: int = 0, more: str = "") -> Path:
+    def config(
+        self,
+        strategy: str = "columnar",
+        keep: int = 10,
+        age: int = 0,
+        more: str = "",
+        foreign: str = "refuse",
+    ) -> Path:
         """The program's configuration: `keep` snapshots that are older than `age` seconds stay."""
-        file = self.folder / f"{strategy}-{keep}-{age}{'-more' if more else ''}.yaml"
+        file = self.folder / f"{strategy}-{keep}-{age}{'-more' if more else ''}-{foreign}.yaml"
         text = _CONFIG.format(
-            url=self.url, folder=self.folder, strategy=strategy, keep=keep, age=age, more=more
+            url=self.url,
+            folder=self.folder,
+            strategy=strategy,
+            keep=keep,
+            age=age,
+            more=more,
+            foreign=foreign,
         )
         file.write_text(text, "utf-8")
         return file
 
-    def call(self, *arguments: str, config: Path) -> str:
-        """Calls the program. Returns its output. Raises AssertionError with it if the exit code is not 0."""
+    def call(self, *arguments: str, config: Path, code: int = 0) -> str:
+        """Calls the program. Returns its output. Raises AssertionError with it if the exit code is another one."""
         command = [PROGRAM, *arguments, "--config", str(config)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        assert done.returncode == 0, f"{arguments}: exit code {done.returncode}: {done.stdout[-3000:]}"
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = f"{done.stdout}{done.stderr}"[-3000:]
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}: {said}"
         return done.stdout
 
     def maintain(self, table: str, config: Path) -> None:
