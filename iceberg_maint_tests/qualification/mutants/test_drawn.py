@@ -11,6 +11,7 @@ from iceberg_maint_tests.qualification.mutants.drawn import sites
 from iceberg_maint_tests.qualification.mutants.drawn.equivalent import EQUIVALENT
 from iceberg_maint_tests.qualification.mutants.drawn.population import population, present_site
 from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, is_of
+from iceberg_maint_tests.qualification.mutants.drawn.spark import spark_tests_of
 
 pytestmark = pytest.mark.seconds
 
@@ -125,3 +126,22 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
 def test_tests_of_a_module_mirror_or_import_it(tests: str, expected: bool) -> None:
     site = sites.sites_of("core/commits/gate_rules.py")[0]
     assert is_of(f"iceberg_maint_tests/{tests}", site) is expected
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("scan/staging.py", ["scan/test_renames.py", "scan/test_staging.py"]),
+        ("health/entries.py", ["health/test_measure.py"]),
+    ],
+)
+def test_module_of_spark_is_judged_by_its_own_tests_or_those_of_its_folder(
+    module: str, expected: list[str]
+) -> None:
+    site = sites.sites_of(f"engines/spark/{module}")[0]
+    assert spark_tests_of(site) == [f"iceberg_maint_tests/spark/{name}" for name in expected]
+
+
+def test_module_of_spark_without_tests_in_its_folder_is_judged_by_those_above() -> None:
+    above = spark_tests_of(sites.sites_of("engines/spark/rewrite/columnar/statistics.py")[0])
+    assert {str(Path(name).parent) for name in above} == {"iceberg_maint_tests/spark/rewrite"}

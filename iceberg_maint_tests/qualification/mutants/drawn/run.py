@@ -86,8 +86,13 @@ def stages(site: Site, modules: Modules) -> Iterator[tuple[str, list[str], float
 
 def mirrors(name: str, site: Site) -> bool:
     """Whether a test module stands where the site's module does, under its name."""
-    path = Path(name).relative_to("iceberg_maint_tests")
-    return path.parent == Path(site.file).parent and path.stem.startswith(f"test_{Path(site.file).stem}")
+    path = Path(name)
+    return path.parent == folder_of_tests(site) and path.stem.startswith(f"test_{Path(site.file).stem}")
+
+
+def folder_of_tests(site: Site) -> Path:
+    """Where tests of the site's module stand: those of `engines/spark` in `spark`."""
+    return Path("iceberg_maint_tests", site.file.removeprefix("engines/")).parent
 
 
 def is_of(name: str, site: Site) -> bool:

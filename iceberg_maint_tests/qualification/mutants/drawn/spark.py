@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, is_of, write_verdict
+from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, folder_of_tests, is_of, write_verdict
 from iceberg_maint_tests.qualification.mutants.drawn.sites import SPARK, Site
 from iceberg_maint_tests.qualification.mutants.mutant import PROJECT
 from iceberg_maint_tests.qualification.mutants.run import run_tests
+
+TESTS = PROJECT / "iceberg_maint_tests" / "spark"
 
 
 def run_on_spark(sites: Sequence[Site], verdicts: Mapping[str, Verdict], file: Path) -> None:
@@ -23,7 +25,7 @@ def run_on_spark(sites: Sequence[Site], verdicts: Mapping[str, Verdict], file: P
 
 def _verdict(site: Site) -> Verdict:
     begin, before, after = time.monotonic(), *site.lines()
-    tests, failed = _tests_of(site), ""
+    tests, failed = spark_tests_of(site), ""
     try:
         result = run_tests(tests, {site.module: site.changed()}, all_of_them=False)
         failed, ran = next(iter(result.failed), ""), len(result.passed)
@@ -33,10 +35,11 @@ def _verdict(site: Site) -> Verdict:
     return Verdict(site.key, site.function, before, after, "spark" if failed else "", failed, ran, took)
 
 
-def _tests_of(site: Site) -> list[str]:
-    """Test modules on Spark that mirror the site's module or import it; without any, those of its folder."""
-    folder = PROJECT / "iceberg_maint_tests" / SPARK
-    names = sorted(p.relative_to(PROJECT).as_posix() for p in folder.rglob("test_*.py"))
+def spark_tests_of(site: Site) -> list[str]:
+    """Test modules on Spark that mirror the site's module or import it; without any, those of the nearest folder."""
+    names = sorted(p.relative_to(PROJECT).as_posix() for p in TESTS.rglob("test_*.py"))
     own = [name for name in names if is_of(name, site)]
-    near = str(Path("iceberg_maint_tests") / Path(site.file).parent)
-    return own or [name for name in names if str(Path(name).parent) == near]
+    near = folder_of_tests(site)
+    while not (beside := [name for name in names if Path(name).parent == near]):
+        near = near.parent
+    return own or beside
