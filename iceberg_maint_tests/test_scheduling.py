@@ -73,6 +73,7 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("at", ["middle", "last"])
 def test_scheduling_lost_worker_fails_its_test_and_ends_no_other(tmp_path: Path, at: str) -> None:
     """Six modules of one test and one of three tests; one test ends its process."""

@@ -332,6 +332,7 @@ def test_service_catalog_with_a_broken_table_still_lists_the_others(tmp_path: Pa
     behind.engine.dispose()
 
 
+@pytest.mark.variant
 def test_service_catalog_whose_store_does_not_answer_names_the_environment(tmp_path: Path) -> None:
     """Hive's and Glue's client reads the metadata file itself."""
     s3 = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "r", "s3.access-key-id": "k"}

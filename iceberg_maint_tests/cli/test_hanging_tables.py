@@ -164,6 +164,7 @@ def test_metadata_file_that_hangs_holds_no_other_table_of_tables(lake: HangingLa
     assert code == 1
 
 
+@pytest.mark.variant
 def test_metadata_file_that_hangs_fails_the_checks_of_doctor_that_read_it_and_the_rest_is_checked(
     lake: HangingLake,
 ) -> None:
@@ -206,6 +207,7 @@ def test_catalog_that_never_answers_is_one_failed_check_of_doctor(lake: HangingL
     assert code == 1
 
 
+@pytest.mark.variant
 def test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays(lake: HangingLake) -> None:
     server = RestServer(lake.database)
     with serving(server) as url:

@@ -34,6 +34,7 @@ def test_rights_prints_each_role_of_each_catalog(tmp_path: Path) -> None:
     assert len(entries["polaris", "advise"]["polaris_grants"]) == 5
 
 
+@pytest.mark.variant
 def test_rights_of_one_role_is_text_to_copy(tmp_path: Path) -> None:
     output = invoke(tmp_path, "lake", "--role", "compact").output
     head, policy = output.split("AWS IAM policy:\n")

@@ -76,6 +76,7 @@ SIZES = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)

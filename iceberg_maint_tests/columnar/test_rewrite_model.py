@@ -111,6 +111,7 @@ def drawn_files(draw: st.DrawFn) -> list[DrawnFile]:
     return files
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("mode", [NONE, PAGES, ROW_GROUPS], ids=["encoded", "pages", "row groups"])
 @pytest.mark.parametrize("lineage", [True, False], ids=["v3", "v2"])
 def test_rows_of_a_rewrite_and_their_lineage_are_those_of_its_inputs(mode: int, lineage: bool) -> None:

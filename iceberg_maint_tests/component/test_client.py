@@ -63,6 +63,7 @@ def test_client_of_dagster_runs_the_command_and_its_events_arrive(lake: Lake) ->
     assert lake.due() == dict.fromkeys(PARTITIONS, "FAILED")
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 def test_limit_of_batches_holds_in_a_run_that_dagster_launched(lake: Lake) -> None:
     launch = in_subprocess(lake.environment)

@@ -45,6 +45,13 @@ def project(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("project"), python, lake / "config.yaml", sys.executable)
 
 
+@pytest.fixture(scope="module")
+def observed(project: Project) -> Project:
+    """The project once it knows the partitions: variants run without the tests before them."""
+    assert project.run("observe")["success"]
+    return project
+
+
 def files(lake: Path) -> dict[int, int]:
     """Data files of each partition."""
     counts: dict[int, int] = {}
@@ -114,13 +121,15 @@ def test_materialization_heals_its_partitions_and_reports_each(project: Project,
     assert any("IMPROVED (small_files)" in e.get("text", "") for e in said["events"] if e["kind"] == "log")
 
 
-def test_run_of_a_partition_that_never_was_is_refused_with_its_code(project: Project, lake: Path) -> None:
-    make_partition(project, "p=77")
-    said = project.run(KEY, "p=77")
+@pytest.mark.variant  # loop/ has the refusal
+def test_run_of_a_partition_that_never_was_is_refused_with_its_code(observed: Project, lake: Path) -> None:
+    make_partition(observed, "p=77")
+    before = files(lake)
+    said = observed.run(KEY, "p=77")
     [failure] = [e["text"] for e in said["events"] if e["kind"] == "failure"]
     assert failure.startswith("ICM-126 lake.db.events has and had no partition 'p=77'.")
     assert said["partitions"] == ["p=0", "p=1", "p=2"]
-    assert files(lake) == {0: 1, 1: 1, 2: 6}
+    assert files(lake) == before
 
 
 def make_partition(project: Project, key: str) -> None:
@@ -155,11 +164,12 @@ def test_process_elsewhere_ends_with_the_process_of_the_project(project: Project
     assert files(lake) == {0: 1, 1: 1, 2: 6}
 
 
+@pytest.mark.variant  # the test above ends the process
 def test_terminated_run_stops_the_process_elsewhere_and_the_next_one_continues(
-    project: Project, lake: Path
+    observed: Project, lake: Path
 ) -> None:
     before = rows(lake)
-    process = project.start(KEY, "p=2", "p=2")
+    process = observed.start(KEY, "p=2", "p=2")
     parent = psutil.Process(process.pid)
     until = time.monotonic() + 60
     while not (java := children(parent, "java")):
@@ -173,15 +183,15 @@ def test_terminated_run_stops_the_process_elsewhere_and_the_next_one_continues(
     assert not worker.is_running()
     assert not any(p.is_running() for p in java)
     assert rows(lake) == before
-    said = project.run(KEY, "p=2", "p=2")
+    said = observed.run(KEY, "p=2", "p=2")
     assert said["success"], said["events"]
-    assert files(lake) == {0: 1, 1: 1, 2: 1}
+    assert files(lake)[2] == 1
     assert rows(lake) == before
 
 
 @pytest.mark.variant  # loop/test_stops.py has a table that another run holds
 def test_two_deployments_over_one_table_rewrite_each_partition_once(
-    project: Project, lake: Path, tmp_path_factory: pytest.TempPathFactory
+    observed: Project, lake: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = catalog_of(lake).load_table("db.events")
     for number in range(COMMITS):
@@ -189,9 +199,9 @@ def test_two_deployments_over_one_table_rewrite_each_partition_once(
         table.append(pa.table(values, schema=table.schema().as_arrow()))
     before, count = rows(lake), len(replaced(lake))
     folder = tmp_path_factory.mktemp("other")
-    other = Project(folder, project.python, lake / "config.yaml", sys.executable)
+    other = Project(folder, observed.python, lake / "config.yaml", sys.executable)
     assert other.run("observe")["success"]
-    both = [one.start(KEY, "p=0", "p=2") for one in (project, other)]
+    both = [one.start(KEY, "p=0", "p=2") for one in (observed, other)]
     said = [json.loads(process.communicate(timeout=400)[0].splitlines()[-1]) for process in both]
     assert [one["success"] for one in said] == [True, True]
     assert [one["materialized"] for one in said] == [["p=0", "p=1", "p=2"]] * 2

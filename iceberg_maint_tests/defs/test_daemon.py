@@ -285,7 +285,7 @@ def test_killed_workers_are_retried_and_no_batch_is_done_twice(daemon: Daemon) -
     assert len(table.inspect.files()) == len(DAYS)
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [

@@ -52,6 +52,7 @@ def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -
     assert measured.total().records == 26_115
 
 
+@pytest.mark.variant
 def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLake) -> None:
     tables.build_weather_by_day(small_lake.writers)
     seen = state_of(small_lake.context, table_id("weather_by_day"))
@@ -64,6 +65,7 @@ def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLak
     assert len(left) == ORPHANS
 
 
+@pytest.mark.variant
 def test_lineitem_is_unhealthy_in_both_of_its_specs(small_lake: SmallLake) -> None:
     tables.build_lineitem(small_lake.writers)
     parts = small_lake.measure("lineitem").partitions

@@ -8,7 +8,9 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from iceberg_maint_tests.support.e2e.sessions import ended, in_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.together("programs")]
 
-POINTS = ("task", "written", "swapped", "worker")
+DRAWN, OTHERS = ("task", "worker"), ("written", "swapped")
+POINTS = [*DRAWN, *(pytest.param(point, marks=pytest.mark.variant) for point in OTHERS)]
 FILES = 6
 _OPERATION = ("--operation", "rewrite_data_files")
 
@@ -62,16 +65,26 @@ class Lake:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    folder = tmp_path_factory.mktemp("killed")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Lake]:
+    """The lake of some points, made once."""
+    return cache(lambda points: make_killed(tmp_path_factory.mktemp("killed"), points))
+
+
+@pytest.fixture
+def lake(lakes: Callable[[tuple[str, ...]], Lake], point: str) -> Lake:
+    return lakes(DRAWN if point in DRAWN else OTHERS)
+
+
+def make_killed(folder: Path, points: tuple[str, ...]) -> Lake:
+    """A table for each point, whose run is killed there, and then one run of all."""
     config = make_lake(folder, cores=1)
     # Declared memory lets workers do the tasks, small as they are.
     text = config.read_text("utf-8").replace("conf: {", "conf: {spark.executor.pyspark.memory: 2g, ")
     config.write_text(text, "utf-8")
-    for point in POINTS:
+    for point in points:
         make_table(folder, f"db.{point}", FILES)
-    rows = rows_by_duckdb(folder, f"db.{POINTS[0]}")
-    runs = {point: run_killed(config, point) for point in POINTS}
+    rows = rows_by_duckdb(folder, f"db.{points[0]}")
+    runs = {point: run_killed(config, point) for point in points}
     return Lake(folder, rows, runs, iceberg_maint(["run", *_OPERATION], config))
 
 
@@ -115,8 +128,9 @@ def test_next_run_finishes_every_partition_once(lake: Lake, point: str) -> None:
     assert rows_by_duckdb(lake.folder, f"db.{point}") == lake.rows
 
 
-def test_worker_that_is_killed_says_what_to_set(lake: Lake) -> None:
-    [operation] = lake.runs["worker"].table["operations"]
+@pytest.mark.parametrize("point", ["worker"])
+def test_process_that_is_killed_says_what_to_set(lake: Lake, point: str) -> None:
+    [operation] = lake.runs[point].table["operations"]
     message = operation["batches"][0]["message"]
     assert "spark.executor.pyspark.memory" in message
     assert "spark.master" in message

@@ -64,6 +64,7 @@ def spark_of_records(config: Path) -> set[str]:
     return {r["versions"]["spark"] for r in json.loads(done.stdout)["records"] if r["versions"]}
 
 
+@pytest.mark.variant
 def test_commits_are_those_of_a_jvm_with_a_spark_context(tmp_path: Path) -> None:
     found = []
     for start in ("when_needed", "always"):

@@ -43,7 +43,7 @@ def put_into_trash(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
     return found
 
 
-@pytest.mark.drawn(15, always=("writers", "delete_files", "partitions_with_encoded_dots"))
+@pytest.mark.drawn(8, always=("writers", "delete_files", "partitions_with_encoded_dots"))
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Path) -> None:
     lake, store = layout.build(tmp_path), ShiftedStore()

@@ -209,8 +209,8 @@ class ObjectPasses(Passes):
         return f"{batch.counts['trashed_files'] + batch.counts['swept_files']} files"
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("world", ["boto3"], indirect=True)
-@pytest.mark.drawn(1)
 @pytest.mark.parametrize("minutes_an_hour", [1, -1])
 def test_store_whose_clock_drifts_removes_nothing_until_it_is_right(
     world: World, minutes_an_hour: int

@@ -146,6 +146,7 @@ def test_file_committed_while_a_stopped_pass_moves_is_put_back(passes: Passes) -
     assert chosen[0].exists()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("step", range(0, 24, 4))
 def test_pass_killed_at_any_step_of_a_stopped_listing_loses_nothing(passes: Passes, step: int) -> None:
     steps = iter(range(step))

@@ -6,10 +6,11 @@ import json
 from enum import StrEnum
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.report.json_documents import render
+from iceberg_maint_tests.support.examples import examples
 
 pytestmark = pytest.mark.seconds
 
@@ -28,6 +29,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=examples(100))
 @given(st.dictionaries(TEXTS, VALUES))
 def test_render_of_any_document_is_the_printable_text_of_the_standard_library(
     document: dict[str, object],

@@ -193,6 +193,7 @@ def test_files_of_a_dead_run_are_committed_by_another_process_as_they_are(
     assert case.ledger.work.open_attempts(case.uuid) == ()
 
 
+@pytest.mark.variant  # loop/test_reuse_files.py
 def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_again(shop: Workshop) -> None:
     case = sorted_with_lineage(shop)
     files = case.dies("record_try")

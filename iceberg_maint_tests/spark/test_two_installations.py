@@ -106,6 +106,7 @@ def makers(table: Table) -> list[str | None]:
     return [s.get(INSTALLATION_PROPERTY) for s in summaries if TOKEN_PROPERTY in s]
 
 
+@pytest.mark.variant
 def test_two_installations_neither_repeat_nor_adopt_each_others_work(
     spark: SparkSession, table: Table, lake_dir: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_verify_of_as_many_but_other_positions_is_different(lake: Lake) -> None:
     assert sick.convert({sick.first: [0], sick.second: [0]}).status is VerificationStatus.RED
 
 
+@pytest.mark.variant
 def test_verify_of_positions_that_were_not_the_proved_ones_is_different(lake: Lake) -> None:
     sick = Sick(lake, 2)
     found = sick.convert(sick.right, stored={sick.first: [1], sick.second: [1]})
@@ -211,6 +212,7 @@ def test_verify_of_a_conversion_of_many_deletes_returns_the_same(sick: Sick) -> 
     assert (found.before.data_files, found.before.delete_files, found.before.fingerprint.rows) == (2, 1, 2)
 
 
+@pytest.mark.variant
 @pytest.mark.usefixtures("too_many")
 def test_verify_of_a_lost_position_of_many_deletes_is_different(lake: Lake) -> None:
     sick = Sick(lake, 2)

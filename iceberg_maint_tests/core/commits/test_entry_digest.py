@@ -7,12 +7,13 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.commits.manifest_rules import EntriesDigest, digest_entries, planned_entries
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint_tests.support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +47,13 @@ def exact(entries: list[LiveEntry]) -> Counter[str]:
     return Counter(map(repr, entries))
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(ENTRIES, max_size=4), st.lists(ENTRIES, max_size=4))
 def test_digests_are_equal_where_the_entries_are(one: list[LiveEntry], other: list[LiveEntry]) -> None:
     assert (digest_entries(one) == digest_entries(other)) == (exact(one) == exact(other))
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(ENTRIES, max_size=6), st.randoms())
 def test_digest_has_no_order(entries: list[LiveEntry], random: object) -> None:
     mixed = list(entries)

@@ -16,7 +16,7 @@ from iceberg_maint_tests.qualification.attest.world import METADATA, AttestWorld
 
 pytestmark = pytest.mark.spark
 
-COMMITS = int(os.environ.get("ICEBERG_MAINT_ATTEST_COMMITS", "10"))
+COMMITS = int(os.environ.get("ICEBERG_MAINT_ATTEST_COMMITS", "5"))
 SEED = int(os.environ.get("ICEBERG_MAINT_ATTEST_SEED", "1"))
 
 
@@ -25,6 +25,7 @@ def world(spark: SparkSession, lake_dir: Path) -> AttestWorld:
     return AttestWorld(spark, lake_dir)
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_has_its_verdict_with_its_exact_rows(world: AttestWorld, fault: Fault) -> None:
     found = world.newest(fault.make(world))

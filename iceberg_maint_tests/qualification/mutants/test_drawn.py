@@ -91,6 +91,7 @@ def test_verdict_of_a_line_that_differs_has_no_place(written: str) -> None:
     assert present_site(verdict) is None
 
 
+@pytest.mark.variant
 def test_population_keeps_mutants_with_verdicts_and_fills_up_with_drawn_ones() -> None:
     second = sites.drawn(30, 8)
     first = [site for site in sites.drawn(30, 7)[:26] if site not in second]
@@ -102,6 +103,7 @@ def test_population_keeps_mutants_with_verdicts_and_fills_up_with_drawn_ones() -
     assert sites.by_room(found)[sites.SPARK] == 4
 
 
+@pytest.mark.variant
 def test_every_change_can_be_compiled() -> None:
     for site in sites.drawn(300, 1):
         compile(site.changed(), site.file, "exec")

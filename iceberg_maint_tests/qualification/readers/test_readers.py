@@ -35,8 +35,8 @@ def workshop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop_of(spark, lake_dir)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.spark
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("title", "readers", "engine", "rows", "deletes"),
     [

@@ -95,6 +95,7 @@ def held(keeper: Keeper, hold: ReleasedRetention) -> None:
     keeper.policy = replace(keeper.policy, remove_orphan_files=section)
 
 
+@pytest.mark.variant  # removal/test_in_place.py
 def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after_the_hold(
     keeper: Keeper, workshop: Workshop
 ) -> None:
@@ -189,6 +190,7 @@ def test_files_of_an_expiry_whose_run_died_are_removed_by_the_next_pass(
     assert not list(folder.glob(f"{TRASH}/releases/*"))
 
 
+@pytest.mark.variant
 def test_expiry_leaves_files_alone_where_orphan_files_are_not_removed(
     keeper: Keeper, workshop: Workshop
 ) -> None:

@@ -148,6 +148,7 @@ def raced(
     return name, batch, written, result, location(older)
 
 
+@pytest.mark.variant
 def test_position_deletes_of_the_data_file_since_the_plan_are_kept(shop: Workshop) -> None:
     since: list[str] = []
 

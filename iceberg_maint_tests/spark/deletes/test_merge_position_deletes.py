@@ -84,6 +84,7 @@ def verify(shop: Workshop, name: str) -> tuple[VerificationStatus, StoredProof |
 PROVED = (VerificationStatus.ATTESTED, StoredProof.EQUAL, Compared.DELETED_POSITIONS)
 
 
+@pytest.mark.variant
 def test_many_position_deletes_become_one_per_data_file(shop: Workshop) -> None:
     name = table(shop, range(10), range(10, 20), range(20, 30))
     a, b, c = paths(shop, name)

@@ -375,6 +375,7 @@ def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
     assert a.unsorted_files == 27
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("version", "seed"),
     [pytest.param(1, 0, marks=pytest.mark.variant), (2, 0), pytest.param(3, 1, marks=pytest.mark.variant)],

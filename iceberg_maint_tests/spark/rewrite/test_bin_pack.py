@@ -58,6 +58,7 @@ def test_rewrite_v1_table_commits_without_a_sequence_number(shop: Workshop) -> N
     assert shop.writers.load(name).currentSnapshot().sequenceNumber() == 0
 
 
+@pytest.mark.variant  # spark/rewrite/test_columnar.py
 def test_rewrite_v3_keeps_the_lineage_of_every_row(shop: Workshop) -> None:
     name = sick_table(shop, 3)
     shop.sql(f"update {name} set id = 100 where id = 7")

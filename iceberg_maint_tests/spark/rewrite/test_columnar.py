@@ -101,6 +101,7 @@ def test_columnar_keeps_rows_lineage_and_statistics_and_drops_deletes(shop: Work
     assert version < 3 or shop.lineage(name) == lineage
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("mode", ["none", "counts"])
 def test_metrics_of_row_lineage_follow_the_default_of_the_table(shop: Workshop, mode: str) -> None:
     name = sick_table(shop, 3, by="")
@@ -162,6 +163,7 @@ def test_columnar_files_without_field_ids_are_read_by_the_name_mapping(
     assert len(rewritten(shop, name, mapped=True).files) == 1
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("policy", [COLUMNAR, FOOTERS], ids=["full", "footer"])
 def test_columnar_all_rows_deleted_is_a_commit_that_only_removes(shop: Workshop, policy: Policy) -> None:
     name = shop.new_name("native")
@@ -213,6 +215,7 @@ def pyiceberg_rows(name: str, shop: Workshop) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.variant
 def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> None:
     name = time_table(shop)
     Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
@@ -228,6 +231,7 @@ def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> Non
     )
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.AUTO])
 def test_equality_deletes_of_rows_that_spark_cannot_read_are_applied_by_columnar(
     shop: Workshop, strategy: RewriteStrategy
@@ -263,6 +267,7 @@ def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
     )
 
 
+@pytest.mark.variant
 def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +278,7 @@ def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupp
     assert outcome.batches[0].message.startswith(f"ICM-135 {name}: columnar cannot rewrite these files, ")
 
 
+@pytest.mark.variant
 def test_columns_that_spark_cannot_read_need_the_memory_of_a_worker(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +339,7 @@ def test_record_of_a_batch_that_its_plan_gives_to_native_says_why(shop: Workshop
     ]
 
 
+@pytest.mark.variant
 def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +353,7 @@ def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     assert (batch.strategy, outcome.cost.strategy) == ("columnar", "native")  # type: ignore[union-attr]
 
 
+@pytest.mark.variant
 def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +381,7 @@ def test_batch_planned_as_columnar_is_native_once_the_policy_says_so(
     assert shop.engine.write(batch, native).proof.fingerprint.startswith("xxh64x2-1:")  # type: ignore[union-attr]
 
 
+@pytest.mark.variant  # e2e/test_killed_jvm.py kills a worker
 def test_task_that_dies_fails_the_batch_and_leaves_the_table(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +430,7 @@ def test_data_file_that_is_cut_off_is_named(shop: Workshop, version: int) -> Non
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 
+@pytest.mark.variant
 def test_task_that_read_other_rows_than_planned_is_refused(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +453,7 @@ def test_workers_get_the_settings_of_the_file_io_beside_their_tasks(shop: Worksh
     assert results == ["a x", "b x", "c x"]
 
 
+@pytest.mark.variant
 def test_workers_keep_freed_memory(shop: Workshop) -> None:
     names = list(ENVIRONMENT)
     assert run_tasks(shop.bridge, variable, names, [0] * len(names)) == list(ENVIRONMENT.values())

@@ -45,6 +45,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> list[bytes
     return found
 
 
+@pytest.mark.variant
 def test_worker_gets_the_credentials_and_the_function_of_the_task_has_none(
     spark: SparkSession, commands: list[bytes]
 ) -> None:

@@ -126,6 +126,7 @@ def test_metrics_of_a_spliced_file_equal_those_of_an_encoded_one(
     assert Path(encoded.path).stat().st_size >= spliced.size_bytes * 0.9
 
 
+@pytest.mark.variant
 def test_rows_of_copied_columns_keep_ids_and_sequence_numbers_after_a_merge(
     spark: SparkSession, lake_dir: Path
 ) -> None:

@@ -48,6 +48,7 @@ def attempt_with_io(_task: str, attempt: int, io: dict[str, str]) -> str:
     return f"{os.getpid()} {attempt} {io['s3.region']}"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("sizes", "values", "here"),
     [

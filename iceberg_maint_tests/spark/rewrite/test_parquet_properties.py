@@ -181,6 +181,7 @@ def codecs(shop: Workshop, table: str) -> set[str]:
     return found
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE])
 @pytest.mark.parametrize(
     ("written", "declared", "expected"),

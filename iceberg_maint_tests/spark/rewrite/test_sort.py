@@ -159,6 +159,7 @@ def test_z_order_lets_either_column_skip_files(shop: Workshop) -> None:
     assert {f.sortOrderId() for f in shop.writers.files(shop.writers.load(name))} == {0}
 
 
+@pytest.mark.variant  # loop/test_layout.py
 def test_windows_sort_one_batch_after_the_other_and_come_to_an_end(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

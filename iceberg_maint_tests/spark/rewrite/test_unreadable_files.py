@@ -190,6 +190,7 @@ def test_file_whose_footer_has_other_counts_than_its_pages_is_named(
     assert message.startswith(f"ICM-101 {table}: {path}: {cause}")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("text", ["No space left on device", "Too many open files", "Java heap space"])
 def test_search_that_the_machine_ends_names_no_file(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, text: str

@@ -101,6 +101,7 @@ def test_lost_connection_of_a_call_is_its_own_error() -> None:
         run_calls(call, [()], 1, 0, nothing)
 
 
+@pytest.mark.variant
 def test_worker_gets_no_more_memory_than_it_may_have() -> None:
     def call() -> str:
         return str(len(bytearray(2 * MEMORY)))

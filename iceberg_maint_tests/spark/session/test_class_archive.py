@@ -157,31 +157,39 @@ def iceberg_jar() -> Path:
     return jar
 
 
-@pytest.fixture
-def written(tmp_path: Path, java: JavaHome, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    """An archive of few classes, as Java writes it."""
-    classes = tmp_path / "classes.txt.gz"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Archive:
+    """An archive of few classes, as Java writes it, beside six older ones."""
+    folder = tmp_path_factory.mktemp("archives")
+    folder.chmod(0o700)
+    for number in range(6):
+        other = folder / f"{number}-1.jsa"
+        other.write_text("1")
+        os.utime(other, (1000 + number, 1000 + number))
+    classes = tmp_path_factory.mktemp("classes") / "classes.txt.gz"
     classes.write_bytes(gzip.compress(b"org.apache.spark.SparkConf\nno.such.Class\n"))
-    monkeypatch.setattr(class_archive, "CLASSES", classes)
-    folder = tmp_path / "made"
-    folder.mkdir(mode=0o700)
     archive = archive_of(folder, java.path / "bin" / "java", class_path({"spark.jars": str(iceberg_jar())}))
-    assert write(archive) == ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(class_archive, "CLASSES", classes)
+        assert write(archive) == ""
     return archive
 
 
-def test_written_archive_is_whole_private_and_alone(written: Archive) -> None:
+def test_written_archive_is_whole_and_private_and_only_the_newest_are_kept_beside_it(
+    written: Archive,
+) -> None:
     file = usable(written)
     assert file is not None
-    assert (file.stat().st_mode & 0o777, list(written.folder.iterdir())) == (0o400, [file])
+    assert file.stat().st_mode & 0o777 == 0o400
+    names = sorted(f.name for f in written.folder.iterdir())
+    assert names == sorted([file.name, "3-1.jsa", "4-1.jsa", "5-1.jsa"])
 
 
-def test_changed_archive_is_not_used_by_java(written: Archive) -> None:
-    file = usable(written)
-    assert file is not None
-    whole = file.read_bytes()
+def test_changed_archive_is_not_used_by_java(written: Archive, tmp_path: Path) -> None:
+    whole_file = usable(written)
+    assert whole_file is not None
+    whole, file = whole_file.read_bytes(), tmp_path / "changed.jsa"
     middle = len(whole) // 2
-    file.chmod(0o600)
     file.write_bytes(
         whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 64]) + whole[middle + 64 :]
     )
@@ -220,16 +228,3 @@ def test_folder_that_cannot_be_written_gets_no_archive(tmp_path: Path) -> None:
     blocked.write_text("")
     write_later(Archive(blocked / "classes", Path("java"), "", KEY))
     assert class_archive._begun == []
-
-
-def test_only_the_newest_archives_are_kept(written: Archive) -> None:
-    for number in range(6):
-        other = written.folder / f"{number}-1.jsa"
-        other.write_text("1")
-        os.utime(other, (1000 + number, 1000 + number))
-    file = usable(written)
-    assert file is not None
-    file.unlink()
-    assert write(written) == ""
-    names = sorted(f.name for f in written.folder.iterdir())
-    assert names == sorted([file.name, "3-1.jsa", "4-1.jsa", "5-1.jsa"])

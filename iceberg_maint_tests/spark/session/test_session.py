@@ -334,6 +334,7 @@ public class Program {
 """
 
 
+@pytest.mark.variant
 def test_exception_in_spark_s_log_is_one_line_with_its_innermost_cause(
     java: JavaHome, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_concurrent_compaction_is_kept(way: Way) -> None:
     assert twin.tags() == [2, 3, 5, 6]
 
 
+@pytest.mark.variant
 def test_concurrent_new_partition_spec_moves_no_row_into_a_delete(way: Way) -> None:
     """What is written again must not come into the scope of a delete it was not in."""
     twin = way.create("tag int, k int, p int")

@@ -155,6 +155,7 @@ def test_keys_of_every_type_compare_by_value(way: Way) -> None:
     assert twin.tags() == [1, 10]
 
 
+@pytest.mark.variant
 def test_position_deletes_and_equality_deletes_of_one_file_both_apply(way: Way) -> None:
     twin = way.create()
     twin.append(*({"k": k} for k in range(6)))

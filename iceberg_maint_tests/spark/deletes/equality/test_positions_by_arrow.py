@@ -33,6 +33,7 @@ def keyed(way: Way, **properties: str) -> Twin:
     return twin
 
 
+@pytest.mark.variant
 def test_keys_that_do_not_fit_a_task_are_left_to_the_join(
     maintainer: Maintainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def healthy_paths(twin: Twin) -> set[str]:
     return {path for path in twin.data_files() if Path(path.removeprefix("file:")).stat().st_size > 8_000}
 
 
+@pytest.mark.variant
 def test_small_files_first_and_the_rest_is_converted(maintainer: Maintainer, version: int) -> None:
     twin = worn(maintainer, version)
     healthy = healthy_paths(twin)
