@@ -197,7 +197,7 @@ class S3Store(ArrowStore):
         settings = (*values, endpoint, is_virtual, *timeouts.items())
         with self._lock:
             if self._client_and_settings is None or self._client_and_settings[1] != settings:
-                style = "path" if endpoint and not is_virtual else "virtual" if is_virtual else "auto"
+                style = "virtual" if is_virtual else "path" if endpoint else "auto"
                 session = get_session()
                 parsers = session.get_component("response_parser_factory")
                 parsers.set_parser_defaults(timestamp_parser=_parsed_time)

@@ -57,6 +57,30 @@ def test_manifest_list_of_an_old_snapshot_that_is_missing_stops_the_walk(
         list(MetadataWalk(catalog, EVENTS, state.uuid).paths())
 
 
+def test_manifest_list_of_a_removed_snapshot_that_is_missing_or_damaged_has_no_manifests(
+    events: Table, catalog: PyIcebergCatalog
+) -> None:
+    walk, first = walk_of(catalog), catalog.pin(EVENTS).snapshots[0].manifest_list
+    assert len(walk.manifests(first)) == 1
+    path = Path(first.removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:10])
+    assert walk.manifests(first) == ()
+    path.unlink()
+    assert walk.manifests(first) == ()
+
+
+def test_manifest_list_of_a_removed_snapshot_that_the_store_does_not_give_ends_the_walk(
+    events: Table, catalog: PyIcebergCatalog
+) -> None:
+    walk, first = walk_of(catalog), catalog.pin(EVENTS).snapshots[0].manifest_list
+    path = Path(first.removeprefix("file://"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UnreadableTableError) as why:
+        walk.manifests(first)
+    assert isinstance(why.value.__cause__, IsADirectoryError)
+
+
 def test_table_that_was_replaced_is_refused(events: Table, catalog: PyIcebergCatalog) -> None:
     with pytest.raises(RefusedError, match="ICM-129"):
         list(MetadataWalk(catalog, EVENTS, "another").paths())

@@ -131,6 +131,24 @@ def test_next_page_is_requested_with_the_newest_credentials(
 
 
 @pytest.mark.parametrize(
+    ("changed", "style"),
+    [
+        ({}, "path"),
+        ({"s3.force-virtual-addressing": "true"}, "virtual"),
+        ({"s3.endpoint": None}, "auto"),
+        ({"s3.endpoint": None, "s3.force-virtual-addressing": "true"}, "virtual"),
+    ],
+)
+def test_buckets_are_in_the_path_only_at_an_endpoint_of_its_own(
+    properties: dict[str, Any], changed: dict[str, str | None], style: str
+) -> None:
+    given = {key: value for key, value in (properties | changed).items() if value is not None}
+    store = open_store(PyArrowFileIO(given), ROOT)
+    assert isinstance(store, S3Store)
+    assert store._client().meta.config.s3["addressing_style"] == style
+
+
+@pytest.mark.parametrize(
     "more", [{"s3.role-arn": "arn:aws:iam::1:role/r"}, {"s3.anonymous": "true"}, {"s3.proxy-uri": "http://p"}]
 )
 def test_property_that_boto3_is_not_given_leaves_the_store_to_arrow(

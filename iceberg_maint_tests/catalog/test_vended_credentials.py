@@ -78,6 +78,7 @@ def test_store_of_a_long_pass_takes_new_credentials_before_the_old_ones_expire(
     assert "t/a" not in vendor.bucket.objects
 
 
+@pytest.mark.drawn(1)
 def test_credentials_that_cannot_be_loaded_again_are_used_on_and_denied_by_the_store(
     vendor_and_catalog: tuple[Vendor, PyIcebergCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ report_run(start, "lake.db.events", None)
 """
 
 
+@pytest.mark.variant
 def test_process_of_a_run_inherits_no_launch(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
 

@@ -123,6 +123,7 @@ def test_run_in_the_queue_does_not_hold_up_maintenance_where_slots_are_free(proj
     assert project.launched == 1
 
 
+@pytest.mark.variant
 def test_table_that_was_measured_lately_is_left_while_a_run_waits_for_the_slot(
     with_one_slot: PipelineProject,
 ) -> None:

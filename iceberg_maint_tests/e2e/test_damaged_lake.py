@@ -25,7 +25,7 @@ pytestmark = [
 
 UNREADABLE = ("manifest", "list", "metadata")
 """Kinds of files without which a table cannot be read. Without the others work fails; only `attest` reads `output`."""
-DRAWN = ("manifest_denied", "metadata_cut", "vectors_garbage", "output_gone")
+DRAWN = ("manifest_denied", "vectors_garbage", "output_gone")
 OTHERS = tuple(
     name
     for kind in (*UNREADABLE, "data", "deletes", "vectors", "output")

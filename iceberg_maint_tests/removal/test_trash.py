@@ -295,6 +295,8 @@ def test_sweep_with_metadata_that_cannot_be_read_deletes_nothing(lake: Lake) -> 
         lambda lines: [lines[0], b"no json\n", *lines[2:]],
         lambda lines: [lines[0], lines[1].replace(b'"path":"file://', b'"path":"file:///other'), *lines[2:]],
         lambda lines: [lines[0], lines[1].replace(b".iceberg-maint-trash", b"data"), *lines[2:]],
+        lambda lines: [lines[0], b'["no object"]\n', *lines[2:]],
+        lambda lines: [lines[0], lines[1].replace(b'{"', b'{"another":1,"', 1), *lines[2:]],
     ],
 )
 def test_manifest_that_was_tampered_with_is_refused(

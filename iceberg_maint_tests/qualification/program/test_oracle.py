@@ -41,6 +41,7 @@ def _wide(keeper: Keeper) -> tuple[Wide, int]:
     return twin, first
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 def test_values_of_every_kind_read_the_same_by_three_readers(keeper: Keeper) -> None:
     twin, first = _wide(keeper)

@@ -187,7 +187,7 @@ def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None
         lake.marked()
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.variant
 @pytest.mark.parametrize("preflight", [SHUFFLED, IN_PASSES], ids=["shuffled", "passes"])
 def test_rows_under_deletes_of_several_schemas_are_marked_once(
     spark: SparkSession, preflight: Preflight
@@ -359,6 +359,7 @@ def test_partitions_are_those_of_the_preflight_whatever_the_session_says(
     assert plan.count("ShuffledHashJoin") == 1
 
 
+@pytest.mark.variant
 def test_passes_leave_no_shuffle_files(spark: SparkSession, lake_dir: Path) -> None:
     lake = Lake(spark, "id int, n int")
     lake.append(rows_of(range(20), 0))

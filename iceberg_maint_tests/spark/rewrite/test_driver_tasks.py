@@ -185,6 +185,7 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop(spark, lake_dir)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("kind", "deleted", "values"),
     [("bigint", False, [6 * 2]), ("bigint", True, [None]), ("binary", False, [6 * 2])],

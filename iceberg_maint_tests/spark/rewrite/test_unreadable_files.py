@@ -99,7 +99,7 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
     )
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("kind", "values", "cause"),
     [
@@ -160,6 +160,7 @@ def first_chunk(footer: Struct) -> Struct:
     return get(get(get(footer, 4)[1][0], 1)[1][0], 3)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
