@@ -187,7 +187,6 @@ def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None
         lake.marked()
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("preflight", [SHUFFLED, IN_PASSES], ids=["shuffled", "passes"])
 def test_rows_under_deletes_of_several_schemas_are_marked_once(
     spark: SparkSession, preflight: Preflight

@@ -101,7 +101,6 @@ def test_columnar_keeps_rows_lineage_and_statistics_and_drops_deletes(shop: Work
     assert version < 3 or shop.lineage(name) == lineage
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("mode", ["none", "counts"])
 def test_metrics_of_row_lineage_follow_the_default_of_the_table(shop: Workshop, mode: str) -> None:
     name = sick_table(shop, 3, by="")
@@ -353,7 +352,6 @@ def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     assert (batch.strategy, outcome.cost.strategy) == ("columnar", "native")  # type: ignore[union-attr]
 
 
-@pytest.mark.variant
 def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
