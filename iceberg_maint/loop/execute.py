@@ -39,6 +39,7 @@ from iceberg_maint.loop.attempts.attempt import (
     Committed,
     batch_outcome,
     environment_failure,
+    expired_plan,
     histories_after,
     layout_gain_of,
     one_line,
@@ -306,7 +307,9 @@ class _Attempt:
             )
 
 
-def _failed_write(why: Exception) -> AttemptResult:
+def _failed_write(why: Exception, batch: Batch, context: Context) -> AttemptResult:
+    if stale := expired_plan(str(why), batch, context):
+        return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, stale)
     if isinstance(why, RefusedError):
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
@@ -324,8 +327,10 @@ FAILURES: Mapping[type[Exception], Callable[[Any, Batch, Context], AttemptResult
         OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use
     ),
     # The JVM has died. A partition that needs too much memory kills it, so this counts.
-    ConnectionError: lambda why, *_: _failed_write(why),
-    Exception: lambda why, batch, context: environment_failure(why, batch, context) or _failed_write(why),
+    ConnectionError: _failed_write,
+    Exception: lambda why, batch, context: (
+        environment_failure(why, batch, context) or _failed_write(why, batch, context)
+    ),
 }
 """The result of an attempt whose write fails, by the first kind that the failure is of."""
 

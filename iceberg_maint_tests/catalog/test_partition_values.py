@@ -200,7 +200,7 @@ def catalog(folder: Path) -> PyIcebergCatalog:
     )
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(12, always=("double-identity-by-hand",))
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_files_of_a_key_hold_exactly_the_rows_of_its_partition(
     case: Case, writer: SqlCatalog, catalog: PyIcebergCatalog

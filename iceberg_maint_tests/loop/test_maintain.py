@@ -95,6 +95,32 @@ def test_batches_planned_again_after_a_conflict_are_smaller() -> None:
     assert planned == [1600, 800, 800, 400, 400, 400, 400]
 
 
+@pytest.mark.parametrize("rejection", [None, Rejection.ERROR], ids=["write", "commit"])
+def test_failure_once_another_maintainer_has_expired_the_plan_is_stale(rejection: Rejection | None) -> None:
+    """The files that the batch reads may have gone with the snapshot of its plan."""
+    world = World("a")
+
+    def foreign(_batch: Batch) -> None:
+        world.before_write = lambda _batch: None
+        world.append("p=a")
+        world.expire_all_but_head()
+        world.reject = rejection
+        if rejection is None:
+            raise RefusedError("ICM-101", "p=a/0: FileNotFoundException.", "restore the file.")
+
+    def committed(_batch: Batch) -> None:
+        world.before_commit = lambda _batch: setattr(world, "reject", None)
+
+    world.before_write, world.before_commit = foreign, committed
+    found = world.run()
+    assert [(b.outcome, b.reason) for b in found.batches] == [
+        (OutcomeStatus.DEFERRED, Reason.STALE),
+        (OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
+    ]
+    assert found.batches[0].message.startswith("snapshot 1001 of the plan has been expired since: ")
+    assert world.history("p=a").ineffective == 0
+
+
 def test_stale_again_and_again_backs_off() -> None:
     """Or automation would have it written for nothing at every tick."""
     world = World("a")

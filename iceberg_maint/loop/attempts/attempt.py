@@ -131,6 +131,8 @@ def rejected_commit(commit: Committed, context: Context) -> AttemptResult:
     """Returns the result of an attempt whose commit was rejected."""
     written, result = commit.written, commit.result
     reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
+    if reason is Reason.ERROR and (stale := expired_plan(message, commit.batch, context)):
+        reason, message = Reason.STALE, stale
     status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
     if reason is Reason.ENVIRONMENT:
         message = _environment_message(EnvironmentFailedError(f"{message}."), commit.batch, context)
@@ -144,6 +146,16 @@ def unknown_commit(commit: Committed) -> AttemptResult:
     return AttemptResult(
         OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
     )
+
+
+def expired_plan(why: str, batch: Batch, context: Context) -> str:
+    """Returns the message of a failure that says nothing of the table: the snapshot of the plan has been expired since, and
+    files with it. "" if the table has the snapshot, or cannot be read."""
+    with suppress(Exception):
+        state = pin_same(batch, context)
+        if state is not None and all(s.snapshot_id != batch.snapshot_id for s in state.snapshots):
+            return f"snapshot {batch.snapshot_id} of the plan has been expired since: {why}"
+    return ""
 
 
 def environment_failure(why: Exception, batch: Batch, context: Context) -> AttemptResult | None:

@@ -23,7 +23,7 @@ from iceberg_maint_tests.qualification.platform.lake import (
 )
 
 _TABLE = "db.events"
-_ROWS, _ROWS_PER_SECOND = 5000, 50
+_ROWS, _ROWS_PER_SECOND = 10_000, 50
 _KEYS, _FIRST_KEY = 97, 1_000_000
 _FAILURES = ("[ERROR]", " to FAILED", "]: Exception ", "]: Failed to plan", "Failed to expiring")
 """Of a job, and of a task of `TableMaintenance`, which goes on."""
@@ -145,7 +145,7 @@ def _restored(lake: Lake, jobs: _Jobs) -> list[str]:
     old = jobs.checkpoints(_UPSERT)[len(jobs.checkpoints(_UPSERT)) // 2]
     with jobs.start(_APPEND, jobs.checkpoints(_APPEND)[-1]) as append, jobs.start(_UPSERT, old) as upsert:
         with lake.maintained(_TABLE, configs):
-            wait_for(lambda: not (append.running or upsert.running), "the end of both jobs", 240)
+            wait_for(lambda: not (append.running or upsert.running), "the end of both jobs", 400)
         failures += [*jobs.failures(append), *jobs.failures(upsert)]
         retries += sum(_log(job).count(_RETRY) for job in (append, upsert))
         ended = append.succeeded, upsert.succeeded

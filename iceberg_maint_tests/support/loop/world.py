@@ -217,6 +217,15 @@ class World:
         self.catalog.put(self.now)
         return snapshot
 
+    def expire_all_but_head(self) -> None:
+        """A foreign maintainer's expiry."""
+        old = self.now.state
+        state = replace(
+            old, snapshots=old.snapshots[-1:], metadata_location=f"{old.metadata_location}-expired"
+        )
+        self.now = replace(self.now, state=state)
+        self.catalog.put(self.now)
+
     def append(self, partition: str, count: int = 6) -> None:
         """A foreign writer's commit."""
         number = self.now.state.last_sequence_number + 1
