@@ -14,7 +14,7 @@ from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.catalog.arrow_store import ArrowStore
 from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
+from iceberg_maint_tests.support.servers.object_server import Bucket, listing, object_server
 
 pytestmark = pytest.mark.seconds
 
@@ -34,6 +34,7 @@ def properties(endpoint_and_bucket: tuple[str, Bucket]) -> dict[str, Any]:
     bucket.requests.clear()
     bucket.stubborn, bucket.token, bucket.bulk_requests = frozenset(), None, 0
     bucket.is_conditional, bucket.ignores_conditions = True, False
+    bucket.listed = None
     return {
         "s3.endpoint": endpoint,
         "s3.access-key-id": "key",
@@ -81,6 +82,16 @@ def test_listing_asks_for_the_next_page_when_it_is_needed(store: S3Store, bucket
         bucket.objects[f"w/t/{n:03d}"] = (b"x", time.time())
     assert len(list(islice(store.list(f"{ROOT}/"), 50))) == 50
     assert bucket.requests == ["GET"]
+
+
+def test_listing_goes_on_after_many_empty_pages(store: S3Store, bucket: Bucket) -> None:
+    bucket.objects["w/t/a"] = (b"x", time.time())
+    tokens = [f"<NextContinuationToken>{n}</NextContinuationToken>" for n in range(10)]
+    empty = [
+        f"<ListBucketResult><IsTruncated>true</IsTruncated>{token}</ListBucketResult>" for token in tokens
+    ]
+    bucket.listed = lambda bucket, query: (200, empty.pop() if empty else listing(bucket, {"prefix": "w/t"}))
+    assert [file.path for file in store.list(ROOT)] == [f"{ROOT}/a"]
 
 
 def test_bulk_deletion_returns_the_files_that_the_store_did_not_delete(
