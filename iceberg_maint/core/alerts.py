@@ -164,7 +164,7 @@ def _orphans(scans: Sequence[BatchOutcome]) -> Iterator[Condition]:
             f"{_count(files, 'orphan file')} for a person to approve"
             + (f", digest {digests}." if digests else "."),
         )
-    counts = [p.counts.get("orphan_files", 0) for p in scans[:_GROWING_SCANS]]
+    counts = [p.counts["orphan_files"] for p in scans if "orphan_files" in p.counts][:_GROWING_SCANS]
     grows = all(newer > older for newer, older in pairwise(counts))
     if len(counts) == _GROWING_SCANS and grows and counts[0] >= _LEAST_ORPHANS:
         trend = " → ".join(f"{c:,}" for c in reversed(counts))

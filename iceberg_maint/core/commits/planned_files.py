@@ -116,8 +116,8 @@ def is_as_planned(batch: Batch, live: Iterable[LiveFile]) -> bool:
     """Whether the batch fits the live files of its partitions and the global equality deletes: every planned
     file is live with the planned facts, and no delete file is newer than the plan."""
     files = tuple(live)
-    planned = planned_files(batch)
-    return planned <= set(map(PlannedFile.of_live, files)) and not _has_newer_delete(batch, files)
+    are_live = planned_files(batch).issubset(map(PlannedFile.of_live, files))
+    return are_live and not _has_newer_delete(batch, files)
 
 
 def is_as_planned_since(batch: Batch, changed: ChangedFiles, specs: Mapping[int, PartitionSpec]) -> bool:

@@ -62,19 +62,19 @@ class BatchCount:
     def more(self, table_uuid: str, part: BatchPart | None, batches: float) -> float:
         """Returns the batches that this work would add: none if the open batch of its table has room, else `batches`, which
         is what it needs alone. Work without a part shares no batch."""
-        return batches if part is None or self._joined(table_uuid, part, batches) is None else 0.0
+        return batches if part is None or self._joined(table_uuid, part) is None else 0.0
 
     def add(self, table_uuid: str, part: BatchPart | None, batches: float) -> None:
         """Adds the work. If it needs one batch and does not fit into the open one, its batch is open from now on."""
         if part is None or batches > 1:
             return
         alone = (1, part.files, part.input_bytes)
-        self._open[table_uuid, part.kind] = self._joined(table_uuid, part, batches) or alone
+        self._open[table_uuid, part.kind] = self._joined(table_uuid, part) or alone
 
-    def _joined(self, table_uuid: str, part: BatchPart, batches: float) -> tuple[int, int, int] | None:
+    def _joined(self, table_uuid: str, part: BatchPart) -> tuple[int, int, int] | None:
         """The size of the open batch with this work, None if there is none or the work does not fit."""
         current = self._open.get((table_uuid, part.kind))
-        if current is None or batches > 1:
+        if current is None:
             return None
         partitions, files, input_bytes = current
         joined = (partitions + 1, files + part.files, input_bytes + part.input_bytes)

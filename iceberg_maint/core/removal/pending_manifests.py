@@ -127,5 +127,5 @@ def _last_commits(state: TableState) -> tuple[int, ...]:
     for snapshot in state.snapshots:
         for key in snapshot.summary:
             if key.startswith(_CONNECT_OFFSETS):
-                last_commits[key] = max(snapshot.timestamp_ms, last_commits.get(key, 0))
+                last_commits[key] = max(snapshot.timestamp_ms, last_commits.get(key, snapshot.timestamp_ms))
     return tuple(last_commits.values())

@@ -29,11 +29,11 @@ def kinds(given: TableFacts, now_ms: int = NOW_MS) -> list[str]:
 
 
 def remove_orphans(
-    orphans: int, reason: Reason = Reason.ORPHAN_FILES, retained: tuple[RetainedOrphans, ...] = ()
+    orphans: int | None, reason: Reason = Reason.ORPHAN_FILES, retained: tuple[RetainedOrphans, ...] = ()
 ):
     return BatchOutcome(
         "b", ("",), OutcomeStatus.IMPROVED, reason, 0, 0, 0, 0, 0, 1.0, None,
-        counts={"orphan_files": orphans}, retained=retained,
+        counts={} if orphans is None else {"orphan_files": orphans}, retained=retained,
     )  # fmt: skip
 
 
@@ -136,13 +136,15 @@ def test_orphans_that_wait_for_approval_name_their_digest():
     [
         ((300, 200, 100), True),
         ((300, 200), False),
+        ((300, 200, None), False),
+        ((300, None, 200, 100), True),
         ((300, 300, 100), False),
         ((300, 100, 200), False),
         ((99, 2, 1), False),
         ((100, 2, 1), True),
     ],
 )
-def test_orphans_grow_if_each_of_three_passes_counts_more(counts, grows):
+def test_orphans_grow_if_each_of_three_passes_that_counted_them_counts_more(counts, grows):
     passes = tuple(remove_orphans(c) for c in counts)
     assert kinds(facts(orphan_scans=passes)) == (["orphans_growing"] if grows else [])
 

@@ -156,6 +156,18 @@ def test_sequence_numbers_of_format_v1_pass_as_zero() -> None:
     assert rules(intended, change) == set()
 
 
+@pytest.mark.parametrize(("planned", "stale"), [(1, True), (2, False)])
+def test_upgrade_since_the_plan_explains_other_sequence_numbers_only_from_format_v1(
+    planned: int, stale: bool
+) -> None:
+    pinned = table_of(P1, P1, Q1)
+    change = change_of(pinned, pinned, rewritten(pinned, pinned, seq=pinned.seq + 1))
+    base, new = (replace(table, format_version=planned + 1) for table in (change.base, change.new))
+    found = check(replace(intent(pinned), format_version=planned), replace(change, base=base, new=new))
+    assert {v.rule for v in found} == {Rule.FORMAT_VERSION, Rule.SEQUENCE_NUMBER}
+    assert is_stale(found) is stale
+
+
 def test_newer_equality_delete_dropped_as_too_old_is_refused() -> None:
     """apache/iceberg#10312."""
     pinned = table_of(P1, P1)

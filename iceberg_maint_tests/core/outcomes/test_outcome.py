@@ -50,6 +50,8 @@ def test_gained_large_file_split() -> None:
     batch = batch_of(500)
     assert gained(batch, [100] * 5, 0, 0, LARGE)
     assert not gained(batch, [500], 0, 0, LARGE)
+    assert gained(batch, [LARGE] * 3, 0, 0, LARGE)
+    assert not gained(batch, [LARGE + 1] * 3, 0, 0, LARGE)
 
 
 def test_operation_without_batches_is_no_op_or_unsupported() -> None:

@@ -167,3 +167,9 @@ def test_filter_of_up_to_four_million_keys_pays() -> None:
         return fit(need(keys, rows=40_000_000), 4096).filtered
 
     assert (filtered(4_000_000), filtered(4_000_001)) == (True, False)
+
+
+def test_filter_pays_if_the_driver_and_each_slot_hold_eight_bytes_a_key() -> None:
+    most = 48 * MIB // (3 * 8)
+    assert fit(need(most, rows=40_000_000), 48, page_mib=2).filtered
+    assert not fit(need(most + 1, rows=40_000_000), 48, page_mib=2).filtered
