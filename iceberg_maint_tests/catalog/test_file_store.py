@@ -329,6 +329,11 @@ def test_fsspec_file_system_of_azure_gives_times_and_new_listings(tmp_path: Path
     assert stored.modified_ms == 1_700_000_000_000
 
 
+@pytest.mark.parametrize("location", ["/w/t", "file:///w/t"])
+def test_path_without_a_scheme_is_one_of_the_local_disk(location: str) -> None:
+    assert file_system(PyArrowFileIO({}), location) == (LocalFileSystem(), "/w/t")
+
+
 def test_fsspec_file_io_is_listed_by_its_file_system(tmp_path: Path) -> None:
     io = FsspecFileIO({})
     io._scheme_to_fs["disk"] = lambda _: FsspecLocal()

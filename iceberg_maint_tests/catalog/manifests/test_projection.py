@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from hashlib import blake2b
 
+import numpy as np
 import pytest
 
-from iceberg_maint.catalog.manifests.projection import path_digests
+from iceberg_maint.catalog.manifests.projection import Projection, pack, path_digests, unpack
+from iceberg_maint.catalog.manifests.reader import LiveEntries
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -17,3 +20,19 @@ def test_path_digests_are_one_row_of_two_words_for_each_path(count: int) -> None
     assert [row.tobytes() for row in digests] == [
         blake2b(path.encode(errors="surrogatepass"), digest_size=16).digest() for path in paths
     ]
+
+
+def projection_of(*partition: object) -> Projection:
+    column = np.zeros(1, np.int64)
+    return Projection(LiveEntries(0, (partition,), *[column] * 6, more=()))
+
+
+def test_partition_values_of_exact_forms_come_back() -> None:
+    packed = pack(projection_of(None, True, -1, "a", b"\0"))
+    assert packed is not None
+    assert unpack(packed).entries.partitions == ((None, True, -1, "a", b"\0"),)
+
+
+@pytest.mark.parametrize("value", [1.5, Decimal("1.5")])
+def test_partition_value_without_an_exact_form_is_not_packed(value: object) -> None:
+    assert pack(projection_of("a", value)) is None
