@@ -213,6 +213,17 @@ def test_file_that_grew_old_during_a_listing_stays(passes: Passes) -> None:
     assert young.exists()
 
 
+def test_metadata_file_of_a_second_owner_written_during_a_listing_is_found(passes: Passes) -> None:
+    folder = passes.lake.folder / LAYOUTS[0].table_folder / "metadata"
+    while not any("/metadata/" in path for path in passes.store.listed):  # type: ignore[attr-defined]
+        assert run(passes, over_after(2)).unfinished
+    newest = max(folder.glob("*.metadata.json"), key=lambda file: file.stat().st_mtime)
+    (folder / "00000-of-another.metadata.json").write_bytes(newest.read_bytes())
+    work = run(passes, over_after(100))
+    assert work.unlogged is not None
+    assert [Path(path).name for path in work.unlogged.paths] == ["00000-of-another.metadata.json"]
+
+
 def test_stopped_run_reports_its_time_and_is_due_at_once(passes: Passes) -> None:
     limited = replace(passes, policy=Policy(remove_orphan_files=DAILY, max_run_seconds=3))
     ticks = iter(range(100_000))
