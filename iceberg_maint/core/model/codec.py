@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -43,7 +42,7 @@ def to_data(value: object) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return int(value) if value or math.copysign(1, value) > 0 else value
+        return value if str(value) == "-0.0" else int(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, bytes):

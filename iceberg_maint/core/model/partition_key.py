@@ -191,7 +191,7 @@ def _from_text(field: PartitionField, text: str) -> PartitionValue:
         return _clock_value(text, 6)
     if kind.startswith("timestamp"):
         digits = 9 if kind.endswith("_ns") else 6
-        day, clock = text.split("T", 1)
+        day, clock = text.split("T")
         units_per_day: int = 86_400 * 10**digits
         return _day_value(day) * units_per_day + _clock_value(clock, digits)
     if kind == "boolean":

@@ -23,22 +23,15 @@ from iceberg_maint.core.model.table_state import (
 from iceberg_maint.core.planning.batch_memory import FIELD_BYTES, MemoryNeed
 from iceberg_maint.core.planning.work import EqualityDeleteFile
 
+_VARYING = frozenset({"string", "binary"})
 _WIDTH_BYTES = {
     "boolean": 1,
-    "int": 4,
-    "date": 4,
-    "long": 8,
-    "time": 8,
-    "timestamp": 8,
-    "timestamptz": 8,
-    "timestamp_ns": 8,
-    "timestamptz_ns": 8,
-    "string": 24,
-    "binary": 24,
+    **dict.fromkeys(("int", "date"), 4),
+    **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), 8),
+    **dict.fromkeys(_VARYING, 24),
     "uuid": 36,
 }
 """Bytes of one value. For types of varying width: a width that is usual for keys. A uuid is text in Spark."""
-_VARYING = frozenset({"string", "binary"})
 _FOOTER_BYTES = 4096
 """Bytes of a file that may not be keys."""
 _WIDTH_BYTES_OF_SIZED = {"decimal": 16, "fixed": 16}

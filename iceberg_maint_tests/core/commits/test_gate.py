@@ -334,6 +334,15 @@ def test_vanished_delete_of_a_live_file_is_refused(
     assert rules(intent(pinned), change_of(pinned, pinned, dropped)) == {Rule.DROPPED_DELETE}
 
 
+def test_vanished_delete_names_one_file_and_counts_the_others() -> None:
+    delete = File("d", Q1, 5, FileKind.EQUALITY_DELETES)
+    pinned = table_of(P1, P1, Q1, Q1).commit(delete, operation="delete")
+    kept = rewritten(pinned, pinned)
+    dropped = replace(kept, manifests={k: v for k, v in kept.manifests.items() if v != (delete,)})
+    [found] = check(intent(pinned), change_of(pinned, pinned, dropped))
+    assert found.fact.endswith("still applies to f3 (3) and 1 more data files")
+
+
 def test_vanished_delete_of_a_removed_file_passes() -> None:
     delete = File("d", P1, 3, FileKind.DELETION_VECTOR, referenced="f1")
     pinned = table_of(P1, P1).commit(delete, operation="delete")

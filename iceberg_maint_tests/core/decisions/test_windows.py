@@ -76,6 +76,11 @@ def test_hour_budget_is_what_others_left() -> None:
     assert run_budget(WindowsPolicy(max_partitions_per_run=None, max_bytes_per_run=7)) == Budget(None, 7)
 
 
+def test_columnar_batch_of_less_than_128_mib_takes_a_hundred_partitions() -> None:
+    most = [WindowsPolicy().partitions_per_columnar_batch((128 << 20) + more) for more in (-1, 0)]
+    assert most == [100, 10]
+
+
 def test_plan_budget_is_the_tighter_cap() -> None:
     assert plan_budget(Budget(None, 10), NO_LIMIT) == (10, Reason.RUN_BUDGET)
     assert plan_budget(Budget(None, 10), Budget(None, 10)) == (10, Reason.RUN_BUDGET)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.model.location import (
+    ApprovedLocations,
     Equivalences,
     Location,
     LocationOwner,
@@ -181,3 +182,8 @@ def test_neighbours_do_not_overlap() -> None:
 def test_same_path_in_another_store_does_not_overlap() -> None:
     others = [LocationOwner("lake.db.u", "u", ("s3://other/ns/t", "gs://b/ns/t", "/ns/t"))]
     assert list(overlaps(["s3://b/ns/t"], others, SAME)) == []
+
+
+@pytest.mark.parametrize(("character", "allowed"), [(" ", True), ("\x1f", False), ("\n", False)])
+def test_location_with_a_control_character_is_not_approved(character: str, allowed: bool) -> None:
+    assert ApprovedLocations(("s3://b/t",)).allows(f"s3://b/t/a{character}b") is allowed

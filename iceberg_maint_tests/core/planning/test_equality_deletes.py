@@ -125,7 +125,7 @@ def test_delete_on_a_column_that_cannot_be_a_key_is_unsupported(
 
 def test_key_bytes_add_up_the_columns() -> None:
     assert key_bytes(["int", "long", "string"]) == 36
-    assert key_bytes(["decimal(38, 2)", "fixed[16]", "boolean"]) == 33
+    assert key_bytes(["decimal(38, 2)", "fixed[16]", "boolean", "uuid"]) == 69
 
 
 def test_key_work_is_the_key_columns_and_the_deletes() -> None:

@@ -34,6 +34,14 @@ def batch_with(keys: int, rows: int = 1_000_000) -> Batch:
     )
 
 
+@pytest.mark.parametrize(
+    ("unified_bytes", "page_bytes"),
+    [(2 * GIB, 16 * MIB), (2 * GIB + 128, 32 * MIB), (1, MIB), (64 * GIB, 64 * MIB)],
+)
+def test_page_is_the_next_power_of_two_of_a_slots_32nd(unified_bytes: int, page_bytes: int) -> None:
+    assert ExecutorMemory(unified_bytes, 4).page_bytes == page_bytes
+
+
 def test_memory_of_a_heap_is_a_share_of_what_spark_does_not_reserve() -> None:
     assert memory_of_heap(1_324 * MIB, 0.5, 4) == ExecutorMemory(512 * MIB, 4)
 

@@ -9,6 +9,7 @@ from iceberg_maint.core.removal.orphan_rules import (
     MetadataVersion,
     Standing,
     UnloggedMetadata,
+    newest_first,
     second_line,
     sign,
     standing,
@@ -73,3 +74,11 @@ def test_sign_names_the_newest_of_the_files() -> None:
         "3 metadata files in the table's folder are not in its metadata log, the newest is v3: "
     )
     assert (sign(None), sign(UnloggedMetadata(0, ()))) == ("", "")
+
+
+def test_newest_version_is_by_sequence_number_then_by_time_then_by_path() -> None:
+    numbers = [(3, 1), (2, 9), (2, 8), (2, None), (None, 9)]
+    versions = [MetadataVersion(path, "mine", *both) for path, both in zip("abcde", numbers, strict=True)]
+    assert newest_first(reversed(versions)) == versions
+    alike = [MetadataVersion(path, "mine", 2, 9) for path in "ba"]
+    assert newest_first(reversed(alike)) == alike
