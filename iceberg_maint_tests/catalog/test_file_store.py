@@ -329,6 +329,14 @@ def test_fsspec_file_system_of_azure_gives_times_and_new_listings(tmp_path: Path
     assert stored.modified_ms == 1_700_000_000_000
 
 
+def test_missing_folder_is_not_created_by_a_look_or_a_deletion(tmp_path: Path) -> None:
+    store = LocalStore()
+    assert list(store.list(f"{tmp_path}/gone")) == []
+    store.delete(f"{tmp_path}/gone/1")
+    store.tidy(f"{tmp_path}/gone/below")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("location", ["/w/t", "file:///w/t"])
 def test_path_without_a_scheme_is_one_of_the_local_disk(location: str) -> None:
     assert file_system(PyArrowFileIO({}), location) == (LocalFileSystem(), "/w/t")

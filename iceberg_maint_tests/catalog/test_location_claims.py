@@ -113,6 +113,20 @@ def test_claims_of_many_changed_tables_are_read_from_the_ledger_first() -> None:
     assert catalog.read == []
 
 
+def test_table_committed_to_while_it_is_read_is_read_once_more() -> None:
+    class Committed(Catalog):
+        def metadata_file(self, table: TableId) -> tuple[str, bytes]:
+            pointer, document = super().metadata_file(table)
+            if self.versions[table] < 3:
+                self.versions[table] += 1
+                document = b"cleaned up"
+            return pointer, document
+
+    catalog, ledger = Committed(A, B), Ledger()
+    assert locations(process(catalog, ledger).others(A)) == {"lake.db.b": "s3://b/b"}
+    assert catalog.read == [f"s3://b/b/metadata/{version}.json" for version in (1, 2, 3)]
+
+
 def test_unreadable_table_has_the_claim_that_another_process_read_last() -> None:
     """It may have got another place for its data since this process has read it."""
     catalog, ledger = Catalog(A, B), Ledger()

@@ -189,6 +189,12 @@ def test_create_that_is_sent_again_finds_its_own_object(store: S3Store, bucket: 
             store.create(f"{ROOT}/1.json", [other])
 
 
+def test_create_beside_another_request_is_tried_again(store: S3Store, bucket: Bucket) -> None:
+    bucket.conflicts = 2
+    store.create(f"{ROOT}/1.json", [b"a"])
+    assert (bucket.objects["w/t/1.json"][0], bucket.requests.count("PUT")) == (b"a", 3)
+
+
 @pytest.mark.parametrize("is_conditional", [True, False])
 @pytest.mark.parametrize("lines", [0, 1, 3])
 def test_create_writes_small_and_large_objects_with_and_without_conditions(

@@ -75,7 +75,7 @@ def numbers_of(projections: Iterable[Projection], named: Mapping[bytes, str]) ->
     if not named:
         return found
     # Sorted once: a table may have thousands of manifests and thousands of files that deletes name.
-    first = np.sort(np.frombuffer(b"".join(named), np.int64).reshape(-1, 2)[:, 0])
+    first = np.sort(np.frombuffer(b"".join(named), np.int64)[::2])
     for projection in projections:
         assert projection.paths is not None
         words = projection.paths[:, 0]

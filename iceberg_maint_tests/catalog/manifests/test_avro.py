@@ -300,11 +300,14 @@ def test_records_without_bytes_and_types_in_each_other_without_end_are_refused()
     data = by_hand([(11, "null")], b"")
     with pytest.raises(AvroError, match="a block of 0 bytes states 1 records"):
         read_columns(data, (11,))
-    kind: object = "long"
-    for _ in range(30):
-        kind = ["null", {"type": "array", "items": kind}]
-    with pytest.raises(AvroError, match="more than 20 types in each other"):
-        read_columns(by_hand([(11, kind)], number(1) + number(1) * 60), (11,))
+    items: object = "long"
+    record: object = "long"
+    for level in range(30):
+        items = ["null", {"type": "array", "items": items}]
+        record = {"type": "record", "name": f"r{level}", "fields": [{"name": "a", "type": record}]}
+    for kind in (items, record):
+        with pytest.raises(AvroError, match="more than 20 types in each other"):
+            read_columns(by_hand([(11, kind)], number(1) + number(1) * 60), (11,))
 
 
 def test_pyiceberg_reads_no_bytes_behind_its_buffer() -> None:

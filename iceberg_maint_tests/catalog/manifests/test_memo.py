@@ -264,6 +264,18 @@ def test_entries_that_nobody_used_for_a_month_are_deleted(tmp_path: Path) -> Non
     assert paths == {"first.avro", "second.avro"}
 
 
+def test_entry_that_is_used_is_kept_for_another_month(tmp_path: Path) -> None:
+    second_commit(two_commits(tmp_path), tmp_path)
+    days = []
+    for _ in range(2):
+        _, warm = catalogs(tmp_path)
+        warm.measure(warm.pin(EVENTS), POLICY)
+        with closing(sqlite3.connect(tmp_path / "memo" / "manifests.db")) as connection, connection:
+            days.append(connection.execute("SELECT MIN(day) FROM entry").fetchone()[0])
+            connection.execute("UPDATE entry SET day = day - 20")
+    assert 0 <= days[1] - days[0] <= 1
+
+
 @st.composite
 def files(draw: st.DrawFn, spec_id: int, manifest: int, *, deletes: bool) -> tuple[File, ...]:
     made = []

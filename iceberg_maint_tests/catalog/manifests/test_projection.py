@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from hashlib import blake2b
 
 import numpy as np
 import pytest
 
-from iceberg_maint.catalog.manifests.projection import Projection, pack, path_digests, unpack
+from iceberg_maint.catalog.manifests.projection import (
+    Projection,
+    numbers_of,
+    pack,
+    path_digests,
+    unpack,
+)
 from iceberg_maint.catalog.manifests.reader import LiveEntries
 
 
@@ -36,3 +43,18 @@ def test_partition_values_of_exact_forms_come_back() -> None:
 @pytest.mark.parametrize("value", [1.5, Decimal("1.5")])
 def test_partition_value_without_an_exact_form_is_not_packed(value: object) -> None:
     assert pack(projection_of("a", value)) is None
+
+
+def test_sequence_numbers_of_named_files_are_found_in_any_manifest() -> None:
+    paths = ["a", "b", "c", "d"]
+    named = {row.tobytes(): path for path, row in zip(paths, path_digests(paths), strict=True)}
+    manifests = [
+        replace(
+            projection_of(),
+            entries=replace(projection_of().entries, sequence_number=np.array([number, number + 10])),
+            paths=path_digests([path, f"not {path}"]),
+        )
+        for number, path in enumerate(paths)
+    ]
+    assert numbers_of(manifests, named) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert numbers_of(manifests, {}) == {}

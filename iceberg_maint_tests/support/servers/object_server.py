@@ -24,7 +24,8 @@ class Bucket:
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
     delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
-    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions. Its clock is ahead by `ahead_seconds`."""
+    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions. It refuses the next
+    `conflicts` conditional writes. Its clock is ahead by `ahead_seconds`."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Bucket:
     denied: frozenset[str] = frozenset()
     is_conditional: bool = True
     ignores_conditions: bool = False
+    conflicts: int = 0
     short: frozenset[str] = frozenset()
     archived: frozenset[str] = frozenset()
     listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
@@ -159,6 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(501, "<Error><Code>NotImplemented</Code></Error>")
             return
         is_conditional = self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
+        if is_conditional and self.store.conflicts:
+            self.store.conflicts -= 1
+            self._answer(409, "<Error><Code>ConditionalRequestConflict</Code></Error>")
+            return
         if is_conditional and key in self.store.objects:
             self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
