@@ -104,3 +104,10 @@ def test_object_at_which_some_clients_look_for_a_reached_path_is_no_orphan(tmp_p
     assert list(paths.unlisted()) == ["s3://b/t/c?1"]
     assert paths.counts().kept == {Kept.REACHABLE: 1, Kept.NAMED_ELSEWHERE: 1}
     paths.close()
+
+
+def test_file_that_is_gone_is_closed_without_an_error(tmp_path: Path) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["file:///a"], Equivalences())
+    (tmp_path / "paths.db").unlink()
+    paths.close()
+    assert list(tmp_path.iterdir()) == []

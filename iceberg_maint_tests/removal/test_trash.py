@@ -165,7 +165,9 @@ def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
     at = lake.folder / PLAIN.table_folder / "data"
 
     def change() -> None:
+        written = (at / "orphan-1.parquet").stat()
         (at / "orphan-1.parquet").write_bytes(b"written again, longer")
+        os.utime(at / "orphan-1.parquet", ns=(written.st_atime_ns, written.st_mtime_ns))
         os.utime(at / "orphan-2.parquet")
         (at / "orphan-3.parquet").unlink()
 
