@@ -70,6 +70,11 @@ def test_lease_fence_is_above_the_tables_own(ledger):
     assert take(ledger, "run-1", min_fence=7).fence == 43
 
 
+def test_lease_of_a_table_that_was_adopted_has_fence_one(ledger):
+    ledger.leases.adopt_table(UUID, NAME)
+    assert take(ledger, "run-1").fence == 1
+
+
 def test_lease_expired_is_given_to_another(ledger, place: Place):
     first = take(ledger, "run-1")
     place.expire(first)

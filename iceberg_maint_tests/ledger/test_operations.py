@@ -152,6 +152,16 @@ def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, 
     )
 
 
+def test_last_outcomes_are_those_of_the_operation_newest_first(ledger, lease):
+    for day in range(4):
+        measure(ledger, lease, f"day={day}", (CONVERT, REWRITE)[day % 2], None)
+    found = ledger.records.last_outcomes([UUID, OTHER_UUID], REWRITE, 10)
+    assert {uuid: [o.partitions for o in outcomes] for uuid, outcomes in found.items()} == {
+        UUID: [("day=3",), ("day=1",)]
+    }
+    assert [o.partitions for o in ledger.records.last_outcomes([UUID], CONVERT, 1)[UUID]] == [("day=2",)]
+
+
 def test_memory_uses_of_a_settled_attempt_are_none(ledger, lease, place: Place):
     started = attempt(ledger, lease, CONVERT)
     said = Settlement(CommitStatus.REJECTED, None, 'who says "memory":{ here')
