@@ -104,6 +104,14 @@ def test_failures_that_the_files_of_a_partition_may_cause_are_not(name: str, tex
     assert not is_environment([(name, text)])
 
 
+def test_causes_of_a_python_error_are_at_most_32() -> None:
+    error = ValueError("0")
+    for number in range(1, 40):
+        cause, error = error, ValueError(str(number))
+        error.__cause__ = cause
+    assert [text for _, text in python_causes(error)] == [str(39 - number) for number in range(32)]
+
+
 def test_causes_of_a_python_error_are_named_outermost_first() -> None:
     try:
         try:

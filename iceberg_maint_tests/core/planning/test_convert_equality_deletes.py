@@ -11,7 +11,7 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
-from iceberg_maint.core.planning.planner import plan_operation
+from iceberg_maint.core.planning.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
 from iceberg_maint.core.policy.runs import WindowsPolicy
@@ -40,7 +40,7 @@ from iceberg_maint_tests.support.core.values import (
     small,
     table_of,
 )
-from iceberg_maint_tests.support.fakes.catalog import FakeTable
+from iceberg_maint_tests.support.fakes.catalog import FakeTable, measure_files
 
 POS = FileKind.POSITION_DELETES
 
@@ -241,6 +241,14 @@ def test_delete_that_looks_dangling_because_files_were_not_read_stays() -> None:
     narrow = replace(decision, partitions=only)
     seen = [f for f in table.live_files if f.partition == "__all__" and f.kind is EQ]
     assert plan_operation(PlanInputs(table.state, narrow, seen, policy, 100)).batches == ()
+
+
+def test_conversion_with_nothing_due_reads_no_partition() -> None:
+    table, policy = global_table(everywhere("g1", 1)), cleaning()
+    decision = decide(table, policy, operation=CONVERT)
+    measured = measure_files(table, policy.rewrite_data_files)
+    assert "__all__" in partitions_to_read(decision, measured)
+    assert partitions_to_read(replace(decision, partitions=()), measured) == frozenset()
 
 
 def test_conversion_of_a_partition_without_files_under_deletes_is_no_gain() -> None:

@@ -21,6 +21,10 @@ def test_batches_that_take_twice_the_assumed_parts_double_each_part() -> None:
     assert learned_parts(ASSUMED, batches) == pytest.approx(TAKEN)
 
 
+def test_batch_of_no_seconds_teaches_nothing() -> None:
+    assert learned_parts(ASSUMED, [(SIZES[0], 0.0)]) == ASSUMED
+
+
 def test_one_odd_batch_of_seven_changes_no_part() -> None:
     batches = [(size, predicted_seconds(size, TAKEN)) for size in SIZES]
     odd = (WorkSize(1, 10, 10 * MIB, earlier=10), 500.0)

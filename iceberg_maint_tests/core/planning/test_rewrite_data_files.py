@@ -151,6 +151,12 @@ def test_plan_files_younger_than_a_delete_are_not_its_business() -> None:
     assert groups_of(plan(table_of([older, scoped]), policy_of())) == [["a"]]
 
 
+def test_plan_too_many_files_takes_each_file_below_the_average() -> None:
+    limits = rewrite_policy(small_file_ratio=0.0, max_files=6, max_files_average_bytes=5)
+    found = plan(table_of([*small(7, 4), data("average", 5)]), policy_of(limits))
+    assert groups_of(found) == [[f"p=a/{n}" for n in range(7)]]
+
+
 def test_plan_too_many_delete_files_takes_each_file_with_deletes() -> None:
     files = [data("a", 100), data("b", 100, records=1000), delete("v", DV, of="b")]
     found = plan(table_of(files), policy_of(rewrite_policy(max_delete_files=0)))
