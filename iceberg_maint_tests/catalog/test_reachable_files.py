@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,16 @@ def test_retention_of_refs_is_read(events: Table, catalog: PyIcebergCatalog) -> 
         Ref("v1", "tag", head.snapshot_id, 5),
         Ref("dev", "branch", head.snapshot_id, 6, 7, 8),
     }
+
+
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_log_whose_oldest_version_is_missing_or_damaged_is_not_complete(
+    events: Table, catalog: PyIcebergCatalog, content: bytes | None
+) -> None:
+    whole = walk_of(catalog).log()
+    assert whole.complete
+    oldest = Path(whole.files[0].removeprefix("file://"))
+    oldest.unlink()
+    if content is not None:
+        oldest.write_bytes(content)
+    assert walk_of(catalog).log() == replace(whole, complete=False)
