@@ -10,7 +10,8 @@ import pytest
 from iceberg_maint_tests.qualification.mutants.drawn import sites
 from iceberg_maint_tests.qualification.mutants.drawn.equivalent import EQUIVALENT
 from iceberg_maint_tests.qualification.mutants.drawn.population import population, present_site
-from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, is_of
+from iceberg_maint_tests.qualification.mutants.drawn.reach import Reach
+from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, as_judged, is_of
 from iceberg_maint_tests.qualification.mutants.drawn.spark import spark_tests_of
 
 pytestmark = pytest.mark.seconds
@@ -128,6 +129,13 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
 def test_tests_of_a_module_mirror_or_import_it(tests: str, expected: bool) -> None:
     site = sites.sites_of("core/commits/gate_rules.py")[0]
     assert is_of(f"iceberg_maint_tests/{tests}", site) is expected
+
+
+def test_function_that_no_test_calls_is_judged_by_an_import(written: str) -> None:
+    site = sites.sites_of(written)[-1]
+    called = Reach(1.0, {written: [site.first]})
+    assert as_judged(site, {"test_a.py": {"test": called}}) == site
+    assert as_judged(site, {"test_a.py": {"test": Reach(1.0, {written: [1]})}}).function == ""
 
 
 @pytest.mark.parametrize(

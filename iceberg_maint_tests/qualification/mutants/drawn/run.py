@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -84,6 +84,12 @@ def stages(site: Site, modules: Modules) -> Iterator[tuple[str, list[str], float
         yield stage, tests, total
 
 
+def as_judged(site: Site, modules: Modules) -> Site:
+    """The site, as one outside of functions if no test calls its function: the import of its module may do so."""
+    called = (site.first in r.lines.get(site.file, ()) for tests in modules.values() for r in tests.values())
+    return site if any(called) else replace(site, function="")
+
+
 def mirrors(name: str, site: Site) -> bool:
     """Whether a test module stands where the site's module does, under its name."""
     path = Path(name)
@@ -128,7 +134,7 @@ class Judge:
 
     def _verdict(self, site: Site, null: int) -> Verdict:
         begin, before, after = time.monotonic(), *site.lines()
-        ran = 0
+        name, site, ran = site.function, as_judged(site, self.modules), 0
         killed_by = test = ""
         for stage, tests, seconds in stages(site, self.modules):
             if tests:
@@ -140,7 +146,7 @@ class Judge:
                     break
                 test = ""
         took = round(time.monotonic() - begin, 1)
-        return Verdict(site.key, site.function, before, after, killed_by, test, ran, took)
+        return Verdict(site.key, name, before, after, killed_by, test, ran, took)
 
     def _chosen(self, tests: Sequence[str]) -> list[pytest.Item]:
         return [self._items[test] for test in tests if test in self._items]
