@@ -169,8 +169,15 @@ def _writes(ledger: Ledger, lease: Lease, attempt_id: str):
     }
 
 
-@pytest.mark.parametrize("how", ["expired", "taken over", "re-acquired"])
-def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, place: Place, how: str):
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("expired", r"\(fence 1\) has expired"),
+        ("taken over", r"\(fence 1\) is over: 'run-2' holds fence 2"),
+        ("re-acquired", r"\(fence 1\) is over: 'run-1' holds fence 2"),
+    ],
+)
+def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, place: Place, how: str, why: str):
     lease = take(ledger, "run-1")
     ledger.work.save_plan(lease, plan_of("day=1", "day=2"))
     attempt = ledger.work.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
@@ -182,7 +189,7 @@ def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, plac
         take(ledger, "run-2")
     before = _dump(place)
     for name, write in _writes(ledger, lease, attempt.attempt_id).items():
-        with pytest.raises(FenceLostError, match="fence 1"):
+        with pytest.raises(FenceLostError, match=why):
             write()
         assert _dump(place) == before, name
 
