@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
+
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.core.model.ids import TableId
@@ -125,6 +128,29 @@ def test_table_committed_to_while_it_is_read_is_read_once_more() -> None:
     catalog, ledger = Committed(A, B), Ledger()
     assert locations(process(catalog, ledger).others(A)) == {"lake.db.b": "s3://b/b"}
     assert catalog.read == [f"s3://b/b/metadata/{version}.json" for version in (1, 2, 3)]
+
+
+def test_unreadable_table_that_was_never_read_has_the_claim_of_its_last_whole_metadata_file(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "metadata"
+    folder.mkdir()
+    document = {"location": "s3://b/b", "table-uuid": "b", "last-updated-ms": 7}
+    (folder / "1.metadata.json").write_text(json.dumps(document))
+    (folder / "2.metadata.json").write_text("{")
+
+    class Damaged(Catalog):
+        def _pointer(self, table: TableId) -> str:
+            return f"file://{folder}/2.metadata.json"
+
+        def io_of(self, table: TableId) -> PyArrowFileIO:
+            return PyArrowFileIO({})
+
+    catalog = Damaged(A, B)
+    catalog.unreadable = {B}
+    assert process(catalog, Ledger()).others(A) == (
+        LocationOwner("lake.db.b", "b", ("s3://b/b", folder.as_uri()), current_until_ms=7),
+    )
 
 
 def test_unreadable_table_has_the_claim_that_another_process_read_last() -> None:

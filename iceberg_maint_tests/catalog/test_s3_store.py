@@ -34,7 +34,7 @@ def properties(endpoint_and_bucket: tuple[str, Bucket]) -> dict[str, Any]:
     bucket.requests.clear()
     bucket.stubborn, bucket.token, bucket.bulk_requests = frozenset(), None, 0
     bucket.is_conditional, bucket.ignores_conditions = True, False
-    bucket.listed = None
+    bucket.listed, bucket.conflicts = None, 0
     return {
         "s3.endpoint": endpoint,
         "s3.access-key-id": "key",
