@@ -202,6 +202,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Projections are only compared with those that the same version stored.",
     ),
     Equivalent(
+        "core/commits/attestation.py",
+        "_listed_rows",
+        "(m.added_files or 0) + (m.existing_files or 0),",
+        "(m.added_files or 0) + (m.existing_files or 1),",
+        "Where the counts differ, the entries are compared one by one, with the same verdict.",
+    ),
+    Equivalent(
         "engines/spark/rewrite/sort.py",
         "_numbers_by_partition",
         "numbers = spark.range(start, start + 64 * count, 1, 1)",
