@@ -69,6 +69,13 @@ def test_partition_history_is_of_one_table_and_operation(ledger):
     assert ledger.health.history(UUID, NAME, "rewrite_manifests").partitions == {}
 
 
+def test_last_done_is_that_of_the_table(ledger, lease):
+    run(ledger, lease, "day=1", BatchStatus.DONE)
+    assert ledger.leases.acquire(OTHER_UUID, "lake.db.other", "run-1", 60, 0) is not None
+    assert history(ledger).last_done_ms is not None
+    assert history(ledger, "lake.db.other", OTHER_UUID).last_done_ms is None
+
+
 def test_hour_counts_distinct_partitions_and_all_bytes(ledger, lease):
     run(ledger, lease, "day=1", BatchStatus.DONE)
     run(ledger, lease, "day=1", BatchStatus.FAILED, snapshot_id=2)
