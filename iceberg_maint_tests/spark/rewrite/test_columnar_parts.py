@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.columnar.storage import digest_of
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
+from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.engines.spark.rewrite.columnar import job
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
@@ -28,7 +29,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.job import (
     worker_python,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import divided
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import divided, identity_constants
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, of_attempt, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
@@ -53,6 +54,19 @@ def test_divided_keeps_every_file_in_order_and_makes_no_more_outputs_than_expect
 def test_divided_equal_files_makes_equal_outputs() -> None:
     assert [len(part) for part in divided(group([10] * 12, 3))] == [4, 4, 4]
     assert [len(part) for part in divided(group([90, 1, 1, 90], 2))] == [2, 2]
+    assert [len(part) for part in divided(group([0, 0], 2))] == [2]
+
+
+def test_constants_of_a_file_are_its_identity_partition_values() -> None:
+    spec = PartitionSpec(
+        1,
+        (
+            PartitionField(1000, 3, "day", "identity", "int"),
+            PartitionField(1001, 4, "id_bucket", "bucket[4]", "int"),
+        ),
+    )
+    assert identity_constants(spec, {"partition": [7, 1]}) == {3: 7}
+    assert identity_constants(spec, {}) == {}
 
 
 @given(st.lists(st.integers(0, 3 * SPARK_TASK_BYTES), max_size=40), st.integers(1, 8))
