@@ -209,6 +209,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Where the counts differ, the entries are compared one by one, with the same verdict.",
     ),
     Equivalent(
+        "engines/spark/session/session_checks.py",
+        "",
+        '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
+        '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1025**3, "p": 1024**4}',
+        "A size in t is only compared with 450 MiB: it is above that, or 0, with both.",
+    ),
+    Equivalent(
         "engines/spark/rewrite/sort.py",
         "_numbers_by_partition",
         "numbers = spark.range(start, start + 64 * count, 1, 1)",
