@@ -308,7 +308,9 @@ class _Attempt:
 
 
 def _failed_write(why: Exception, batch: Batch, context: Context) -> AttemptResult:
-    if stale := expired_plan(str(why), batch, context):
+    # A file that is missing may have gone with the snapshot. No other failure has to do with an expiry.
+    is_of_file = isinstance(why, IcebergMaintError) and why.code == "ICM-101"
+    if is_of_file and (stale := expired_plan(str(why), batch, context)):
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, stale)
     if isinstance(why, RefusedError):
         unsupported = _UNSUPPORTED.get(why.code)

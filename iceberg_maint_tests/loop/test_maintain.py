@@ -121,6 +121,22 @@ def test_failure_once_another_maintainer_has_expired_the_plan_is_stale(rejection
     assert world.history("p=a").ineffective == 0
 
 
+@pytest.mark.parametrize(
+    "why", [RefusedError("ICM-135", "unreadable.", "rewrite it."), ConnectionError("gone")]
+)
+def test_failure_that_is_of_no_missing_file_counts_though_the_plan_has_been_expired(why: Exception) -> None:
+    world = World("a")
+
+    def foreign(_batch: Batch) -> None:
+        world.before_write = lambda _batch: None
+        world.append("p=a")
+        world.expire_all_but_head()
+        raise why
+
+    world.before_write = foreign
+    assert Reason.STALE not in {b.reason for b in world.run().batches}
+
+
 def test_stale_again_and_again_backs_off() -> None:
     """Or automation would have it written for nothing at every tick."""
     world = World("a")
