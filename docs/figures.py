@@ -27,7 +27,8 @@ than seconds. Stock is Iceberg's own action. The commit is that of the measureme
 [Two killed runs](../transcripts/killed-run.txt) are a transcript of `iceberg_maint_tests.support.e2e.transcript`.
 """
 _TABLE = "\n| What | Figure | Target | Command | Commit | Date |\n|---|---|---|---|---|---|\n"
-_LIMIT = re.compile(r"([≤≥]) ([\d,.]+)")
+_NUMBERS = re.compile(r"[\d,.]*\d(?:/[\d,.]*\d)*")
+_LIMIT = re.compile(rf"([≤≥]) ({_NUMBERS.pattern})")
 
 
 def records() -> dict[str, dict[str, Any]]:
@@ -36,12 +37,14 @@ def records() -> dict[str, dict[str, Any]]:
 
 
 def is_missed(row: Mapping[str, Any]) -> bool:
-    """Whether the first number of a figure breaks the first limit of its target."""
-    limit, figure = _LIMIT.match(row["target"]), re.match(r"[\d,.]*\d", row["figure"])
+    """Whether the first number of a figure breaks the first limit of its target. Of numbers with slashes, each has its limit."""
+    limit, figure = _LIMIT.match(row["target"]), _NUMBERS.match(row["figure"])
     if limit is None or figure is None:
         return False
-    value, most = (float(text.replace(",", "")) for text in (figure.group(), limit.group(2)))
-    return value > most if limit.group(1) == "≤" else value < most
+    pairs = zip(
+        *(text.replace(",", "").split("/") for text in (figure.group(), limit.group(2))), strict=False
+    )
+    return any(float(v) > float(m) if limit.group(1) == "≤" else float(v) < float(m) for v, m in pairs)
 
 
 def page() -> str:

@@ -19,6 +19,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+URL, TOKEN, SECRET = (os.environ[f"DBT_CLOUD_{name}"] for name in ("URL", "TOKEN", "WEBHOOK_SECRET"))
 RUNS: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
 """Account and id of each ended run. dbt Cloud waits ten seconds for the answer to its webhook."""
 
@@ -28,7 +29,7 @@ class Webhook(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), 2**20))
-        signature = hmac.new(os.environ["DBT_CLOUD_WEBHOOK_SECRET"].encode(), body, "sha256").hexdigest()
+        signature = hmac.new(SECRET.encode(), body, "sha256").hexdigest()
         good = hmac.compare_digest(signature.encode(), self.headers.get("Authorization", "").encode())
         if good and (event := json.loads(body))["eventType"] == "job.run.completed":
             RUNS.put((int(event["accountId"]), int(event["data"]["runId"])))
@@ -40,8 +41,8 @@ def maintain(account: int, run: int, catalog: str, command: list[str]) -> None:
     """Calls the command with the tables that the last step of a run wrote."""
     with tempfile.TemporaryDirectory() as target:
         for name in ("manifest.json", "run_results.json"):
-            url = f"{os.environ['DBT_CLOUD_URL']}/api/v2/accounts/{account}/runs/{run}/artifacts/{name}"
-            token = {"Authorization": f"Token {os.environ['DBT_CLOUD_TOKEN']}"}
+            url = f"{URL}/api/v2/accounts/{account}/runs/{run}/artifacts/{name}"
+            token = {"Authorization": f"Token {TOKEN}"}
             with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=60) as answer:  # noqa: S310
                 Path(target, name).write_bytes(answer.read())
         listing = [sys.executable, f"{Path(__file__).parent}/written_tables.py", target, "--catalog", catalog]
