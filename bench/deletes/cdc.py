@@ -46,6 +46,7 @@ def main() -> int:
     )
     parser.add_argument("--upserts", type=int, default=2_000, help="rows of a commit")
     parser.add_argument("--spark-reads", type=int, default=5, help="of each query after a round")
+    parser.add_argument("--no-targets", action="store_true", help="check the rows only, for a small size")
     given = parser.parse_args()
     commits = given.rounds * given.commits
     upserts = given.upserts * commits
@@ -54,7 +55,8 @@ def main() -> int:
         for version in given.versions:
             files = max(1, rows // (4 * ROWS_OF_A_BASE_FILE))
             shape = Shape("cdc", rows, files, commits, upserts, upserts, 0.9, regions=4, version=version)
-            missed |= _report(shape, _measure(shape, given.rounds, given.commits, given.spark_reads))
+            measured = _measure(shape, given.rounds, given.commits, given.spark_reads)
+            missed |= _report(shape, measured, with_targets=not given.no_targets)
     return int(missed)
 
 
@@ -130,8 +132,8 @@ def _wrong(expected: dict[str, Any], rows: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _report(shape: Shape, measured: Rounds) -> bool:
-    """Prints the figures of a size and version. Returns whether a target is missed."""
+def _report(shape: Shape, measured: Rounds, *, with_targets: bool) -> bool:
+    """Prints the figures of a size and version. Returns whether rows are wrong, or a target is missed."""
     from rich.console import Console
     from rich.table import Table
 
@@ -163,6 +165,7 @@ def _report(shape: Shape, measured: Rounds) -> bool:
     for index, (a, b) in enumerate(zip(measured["stock"], measured["ours"], strict=True)):
         if a["rows"] != b["rows"]:
             missed.append(f"other rows after round {index + 1}")
+    wrong = len(missed)
     if ratios["cpu_seconds"] < LEAST_CPU:
         missed.append(f"CPU: {ratios['cpu_seconds']:.2f} times less than stock, target {LEAST_CPU:g}")
     if ratios["written_bytes"] < LEAST_BYTES:
@@ -177,7 +180,7 @@ def _report(shape: Shape, measured: Rounds) -> bool:
     rounded = {key: round(ratio, 2) for key, ratio in ratios.items()}
     facts = {"base_rows": shape.base_rows, "version": shape.version}
     print(json.dumps({**facts, "stock_over_ours": rounded, "reads": reads, "missed": missed}), flush=True)
-    return bool(missed)
+    return bool(missed if with_targets else missed[:wrong])
 
 
 if __name__ == "__main__":

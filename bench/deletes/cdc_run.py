@@ -215,7 +215,8 @@ class _Run:
         write = (
             positions.write_deletion_vectors if self.shape.version > 2 else positions.write_position_deletes
         )
-        delta = self.table.newRowDelta()
+        # By default every vector that was ever added is a conflict.
+        delta = self.table.newRowDelta().validateFromSnapshot(self.table.currentSnapshot().snapshotId())
         for task in tasks:
             for delete in self.bridge.iterate(task.deletes()):
                 delta.removeDeletes(delete)

@@ -34,7 +34,8 @@ TABLE = TableId("lake", ("moved",), "t")
 def test_write_path_that_changes_after_the_plan_is_refused(
     spark: SparkSession, lake_dir: Path, tmp_path: Path, moved: str
 ) -> None:
-    """A changed `write.data.path` sends data files elsewhere, a changed `write.metadata.path` the manifests."""
+    """A changed `write.data.path` sends data files elsewhere, a changed `write.metadata.path` the manifests. Another engine of
+    the process, of a configuration without limits, starts meanwhile."""
     uri, warehouse = f"sqlite:///{lake_dir}/catalog.db", (lake_dir / "warehouse").as_uri()
     catalog = SqlCatalog("lake", uri=uri, warehouse=warehouse)
     catalog.create_namespace_if_not_exists(TABLE.namespace)
@@ -46,6 +47,7 @@ def test_write_path_that_changes_after_the_plan_is_refused(
     ours = PyIcebergCatalog("lake", guarded_properties({"type": "sql", "uri": uri}, limits))
 
     def move(name: str) -> None:
+        SparkEngine(lambda: spark, lambda _table: READER).start()
         with table.refresh().transaction() as change:
             change.set_properties({name: foreign.as_uri()})
 

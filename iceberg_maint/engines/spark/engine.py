@@ -37,7 +37,13 @@ from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, commit_
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, CheckWrites, PlainJvm, bridge_of
+from iceberg_maint.engines.spark.jvm.bridge import (
+    Bridge,
+    CheckWrites,
+    PlainJvm,
+    bridge_of,
+    check_written_locations,
+)
 from iceberg_maint.engines.spark.jvm.java_errors import (
     DEAD_JVM_ERRORS,
     JVM_ERRORS,
@@ -210,7 +216,7 @@ class SparkEngine:
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         # The properties may have changed since the plan.
-        bridge.check_written_locations(batch.table, java_table)
+        check_written_locations(bridge, self._check_writes, batch.table, java_table)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
         deletes = planned_delete_files(bridge, java_table, batch, batch.equality_deletes)
@@ -294,7 +300,9 @@ class SparkEngine:
 
     def _commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         bridge = self._activated_bridge()
-        access = TableAccess(bridge, self._reader_of(batch.table), self._backoff)
+        access = TableAccess(
+            bridge, self._reader_of(batch.table), self._backoff, check_writes=self._check_writes
+        )
         match batch.work:
             case ExpireSnapshots() as work:
                 return commit_expiry(access, batch, work, context)
@@ -337,7 +345,6 @@ class SparkEngine:
                     bridge = bridge_of(driver)
                 if self._take_calls is not None:
                     bridge.take_calls = self._take_calls
-                bridge.check_writes = self._check_writes
                 self._versions = versions(driver)
                 self._bridge = bridge
             return self._bridge

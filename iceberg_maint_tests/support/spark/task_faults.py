@@ -46,12 +46,12 @@ def misreading(task: str, attempt: int, wrong: Any) -> str:
     """Runs a task with a fault of the decoder."""
     from iceberg_maint.columnar.read import decode
 
-    real = decode._column
-    decode._column = lambda rows, source: wrong(real(rows, source))
+    real = decode.projected
+    decode.projected = lambda rows, source: wrong(real(rows, source))
     try:
         return worker.rewrite_task(task, attempt)
     finally:
-        decode._column = real
+        decode.projected = real
 
 
 def misdeleting(task: str, attempt: int) -> str:

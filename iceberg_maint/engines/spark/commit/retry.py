@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_skew import FIX
 from iceberg_maint.engines.spark.commit.gate import Gate
 from iceberg_maint.engines.spark.commit.table_operations import EXCEPTIONS, LOST_SWAP
-from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, CheckWrites, check_written_locations
 from iceberg_maint.engines.spark.jvm.java_errors import cause_classes, causes, failed_by_environment, one_line
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
@@ -83,12 +83,13 @@ class Backoff:
 @dataclass(frozen=True, slots=True)
 class TableAccess:
     """How commits reach a table: through the session's bridge, with a reader of its metadata and waits between tries.
-    `load_table` loads it from the catalog, None for the bridge's own way."""
+    `load_table` loads it from the catalog, None for the bridge's own way. `check_writes` is that of `SparkEngine`."""
 
     bridge: Bridge
     reader: MetadataReader
     backoff: Backoff
     load_table: LoadTable | None = None
+    check_writes: CheckWrites | None = None
 
     def load(self, name: str) -> Any:
         """Loads the Java `Table`."""
@@ -98,7 +99,7 @@ class TableAccess:
         """Takes the calls of one try from the catalog's budget. Raises StaleBatchError for a table that was created again, and
         RefusedError ICM-155 for a location that is not approved."""
         self.bridge.take_calls(batch.table, calls)
-        self.bridge.check_written_locations(batch.table, table)
+        check_written_locations(self.bridge, self.check_writes, batch.table, table)
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
 

@@ -100,7 +100,6 @@ class Bridge:
             self.adopt(driver)
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self.take_calls: Callable[[str, int], None] = lambda _table, _calls: None
-        self.check_writes: CheckWrites | None = None
         self.cancellations = 0
         self._classes: dict[str, Any] = {}
         self._singletons: dict[Callable[[Bridge], Any], Any] = {}
@@ -225,13 +224,6 @@ class Bridge:
         return singleton
 
     # tables
-
-    def check_written_locations(self, identifier: str, table: Any) -> None:
-        """Raises RefusedError ICM-155 if files of a Java `Table` that was just loaded would be written to a location that
-        is not approved. Reads nothing if no catalog limits its locations."""
-        if self.check_writes is not None:
-            properties = self.texts_by_key(table.properties())
-            self.check_writes(identifier, str(table.location()), properties)
 
     def load_table(self, identifier: str) -> Any:
         """Loads the Java `Table` of `catalog.namespace.table` from the session's catalog, whose cache is off.
@@ -365,6 +357,13 @@ def bridge_of(driver: SparkSession | PlainJvm) -> Bridge:
         if not (_shared and _shared[0].is_driver(driver)):
             _shared[:] = [Bridge(driver)]
         return _shared[0]
+
+
+def check_written_locations(bridge: Bridge, check: CheckWrites | None, identifier: str, table: Any) -> None:
+    """Raises RefusedError ICM-155 if files of a Java `Table` that was just loaded would be written to a location that is not
+    approved. Reads nothing if no catalog limits its locations."""
+    if check is not None:
+        check(identifier, str(table.location()), bridge.texts_by_key(table.properties()))
 
 
 def java_frame(frame: DataFrame) -> Any:
