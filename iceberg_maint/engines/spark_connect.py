@@ -5,6 +5,7 @@ Procedures: iceberg.apache.org/docs, "Spark procedures". The client is that of P
 
 from __future__ import annotations
 
+import atexit
 import socket
 import threading
 from collections.abc import Callable
@@ -143,6 +144,8 @@ class SparkConnect:
             )
             uri = f"{self._settings.uri}/;user_id={self._settings.user}{token}"
             self._session = SparkSession.builder.remote(uri).create()
+            # At exit PySpark asks the server to clear a cache, for ten minutes if it does not answer. Not through a closed client.
+            atexit.register(self._session.client.close)
         return self._session
 
     def _collect(self, text: str, seconds: float) -> Any:

@@ -93,6 +93,8 @@ TRIALS = (
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """Maintains the lake by each engine, on a lake of its own."""
+    # PySpark looks for the packages of its Connect client once, with its first session.
+    sys.path.append(str(packages))
     return [f"{name}: {line}" for name, part in _PARTS.items() for line in part(folder / name, packages)]
 
 
@@ -108,7 +110,6 @@ def _trino(folder: Path, packages: Path) -> Iterator[str]:
 
 
 def _spark_connect(folder: Path, packages: Path) -> Iterator[str]:
-    sys.path.append(str(packages))
     with open_store(StoreName.LOCAL, os.environ) as store:
         lake = _TrialTables(folder, store, "spark-connect")
         lake.write()
