@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.catalog.arrow_store import ArrowStore
 from iceberg_maint.catalog.s3_store import S3Store
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint_tests.support.servers.object_server import Bucket, listing, object_server
 
 pytestmark = pytest.mark.seconds
@@ -92,6 +93,28 @@ def test_listing_goes_on_after_many_empty_pages(store: S3Store, bucket: Bucket) 
     ]
     bucket.listed = lambda bucket, query: (200, empty.pop() if empty else listing(bucket, {"prefix": "w/t"}))
     assert [file.path for file in store.list(ROOT)] == [f"{ROOT}/a"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "listed"),
+    [(400, "InvalidArgument", 60), (400, "ExpiredToken", 50), (404, "NoSuchBucket", 50)],
+)
+def test_only_a_token_that_is_too_old_is_replaced_by_the_last_key(
+    store: S3Store, bucket: Bucket, status: int, code: str, listed: int
+) -> None:
+    for n in range(60):
+        bucket.objects[f"w/t/{n:03d}"] = (b"x", time.time())
+    answers = [(200, ""), (status, f"<Error><Code>{code}</Code></Error>"), (200, "")]
+
+    def answer(bucket: Bucket, query: dict[str, str]) -> tuple[int, str]:
+        now, error = answers.pop(0)
+        return now, error or listing(bucket, query)
+
+    bucket.listed = answer
+    found: list[str] = []
+    with suppress(IcebergMaintError, OSError):
+        found += (file.path for file in store.list(ROOT))
+    assert len(found) == listed
 
 
 def test_bulk_deletion_returns_the_files_that_the_store_did_not_delete(

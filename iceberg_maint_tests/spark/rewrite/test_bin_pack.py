@@ -210,8 +210,9 @@ def test_proof_deletes_not_applied_is_unequal(shop: Workshop, monkeypatch: pytes
     assert not proof.equal
 
 
+@pytest.mark.parametrize("policy", [FULL, FOOTER], ids=["full", "footer"])
 def test_observation_that_counted_a_retried_stage_twice_is_looked_at_again(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
     from pyspark.sql import Observation
 
@@ -222,7 +223,7 @@ def test_observation_that_counted_a_retried_stage_twice_is_looked_at_again(
 
     monkeypatch.setattr("pyspark.sql.Observation", Doubled)
     name = sick_table(shop, 2)
-    assert rewrite(shop, name).proof.input_records == 30
+    assert shop.engine.write(shop.batch(name), policy).proof.input_records == 30
 
 
 @pytest.mark.parametrize("policy", [FULL, FOOTER], ids=["full", "footer"])
