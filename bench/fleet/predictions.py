@@ -1,6 +1,6 @@
 """Predicted against measured files, bytes, CPU seconds and time of real rewrites by Spark.
 
-    python -m bench.fleet.predictions [--partitions 10] [--seed 1] [--same]
+    python -m bench.fleet.predictions [--partitions 10] [--seed 1] [--same | --no-targets]
 
 Seven tables (`bench/fleet/predictions_lake.py`): v2 and v3, with and without deletes, rewritten by `columnar`, by `native` and sorted, and in batches of
 eight partitions. Partitions have 4 to 200 files of 10 kB to 8 MB and leave one to six. Every rewrite records its prediction before it

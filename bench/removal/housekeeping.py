@@ -1,7 +1,7 @@
 """Manifests and snapshots of a table of 500 snapshots, 2,000 manifests and 100,000 files against Iceberg's own
 Spark actions.
 
-    python -m bench.removal.housekeeping [--rounds N] [--only OPERATION]
+    python -m bench.removal.housekeeping [--rounds N] [--only OPERATION] [--no-targets]
 
 Ours and stock take turns, each in a fresh process that first warms up on a small table; a run works on a catalog
 of its own. Measured is from the pinned state to the commit: ours plans, writes, holds every live entry or the

@@ -93,7 +93,7 @@ TRIALS = (
 
 def differences(folder: Path, packages: Path) -> list[str]:
     """Maintains the lake by each engine, on a lake of its own."""
-    # PySpark looks for the packages of its Connect client once, with its first session.
+    # PySpark looks only once for the packages of its Connect client.
     sys.path.append(str(packages))
     return [f"{name}: {line}" for name, part in _PARTS.items() for line in part(folder / name, packages)]
 
