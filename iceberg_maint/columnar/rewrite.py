@@ -44,8 +44,8 @@ _GROUPS_IN_MEMORY, _ROWS_IN_MEMORY = 6, 24
 """In streaming mode, the decoded row groups, and the parts of large files, for which a task has memory (measured: a row group takes five
 times its bytes while it is proved). A larger row is refused in both modes: it is in memory a dozen times."""
 _CHUNK_ROWS = 65_536
-_CHUNK_BYTES = 4 * 1024 * 1024
-"""Rows, or bytes of files, that are copied into one table."""
+_CHUNK_BYTES, _COLUMN_BYTES = 4 * 1024 * 1024, 16 * 1024
+"""Rows, and bytes of files or mean bytes of a column if these are more, that are copied into one table."""
 _OWN_ROWS = 16_384
 """A file with at least this many rows is a table of its own: to copy its rows costs more than a copy saves."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
@@ -138,6 +138,7 @@ class _Tables:
         self._decoder = decoder
         self._small: list[DecodedFile] = []
         self._small_rows = self._small_bytes = 0
+        self._most_bytes = max(_CHUNK_BYTES, _COLUMN_BYTES * len(leaves_of(decoder.table)))
         self._part_bytes = self._read_bytes = 0
         self.parts: list[pa.Table] = []
         self.deleted = 0
@@ -149,7 +150,7 @@ class _Tables:
         self._small.append(file)
         self._small_rows += file.file.record_count
         self._small_bytes += file.file.size_bytes
-        if not is_small or self._small_rows >= _CHUNK_ROWS or self._small_bytes >= _CHUNK_BYTES:
+        if not is_small or self._small_rows >= _CHUNK_ROWS or self._small_bytes >= self._most_bytes:
             self.copy()
 
     def copy(self) -> None:
@@ -272,13 +273,15 @@ class _Run:
     def _table_groups(self, decoder: Decoder) -> list[pa.Table]:
         """The row groups of all live rows. Raises _ShortOfMemoryError."""
         tables = _Tables(decoder)
+        uncompressed_bytes = 0
         for file in self.task.inputs:
             with self._clock.phase("read"):
                 contents = self._read(file)
             with self._clock.phase("decode"):
                 found = decoder.opened(file, contents)
                 found.check_rows(self._most_row_bytes)
-                if found.uncompressed_bytes * _DECODED_COPIES > self.task.memory_limit_bytes:
+                uncompressed_bytes += found.uncompressed_bytes
+                if uncompressed_bytes * _DECODED_COPIES > self.task.memory_limit_bytes:
                     raise _ShortOfMemoryError
                 tables.add(decoder.read(found))
             self._check_memory(tables)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes
-from iceberg_maint.columnar.read.packing import _DATA, SmallFile, packed
+from iceberg_maint.columnar.read.packing import _DATA, MOST_BYTES, SmallFile, is_small, packed
 
 SCHEMA = pa.schema(
     [
@@ -62,6 +62,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain pages": {"use_dictionary": False},
     "an Arrow schema": {"store_schema": True},
 }
+
+
+def test_file_is_small_by_its_size_or_by_the_mean_size_of_its_column_chunks() -> None:
+    sizes = [(MOST_BYTES, 1), (MOST_BYTES + 1, 64), (2_000 * 4_096, 2_000), (2_000 * 4_096 + 1, 2_000)]
+    assert [is_small(*size) for size in sizes] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("name", OPTIONS)

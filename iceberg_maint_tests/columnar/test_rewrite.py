@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from base64 import b64encode
 from dataclasses import replace
 from datetime import date, datetime
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.read.packing import MOST_BYTES
+from iceberg_maint.columnar.read import decode
+from iceberg_maint.columnar.read.packing import MOST_BYTES, packed
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import (
     DeleteKind,
@@ -363,6 +365,32 @@ def test_small_files_beside_large_ones_keep_rows_and_order(
         result, found = rewritten(task)
         assert result.proof.difference == ""
         assert sorted(found, key=lambda row: row["n"]) == sorted(rows, key=lambda row: row["n"])
+
+
+def test_files_of_many_small_columns_are_decoded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("long", "string", "double", "decimal(9, 2)")
+    schema = schema_of(*(field(i + 1, f"c{i}", kinds[i % 4]) for i in range(100)))
+    number = random.Random(1).getrandbits
+    values = (
+        lambda: number(62),
+        lambda: f"{number(64):016x}",
+        lambda: number(62) / 7,
+        lambda: Decimal(number(29)) / 100,
+    )
+    rows = [{f"c{i}": values[i % 4]() for i in range(100)} for _ in range(1_200)]
+    files = [
+        write_file(tmp_path, f"{k}.parquet", schema, rows[400 * k : 400 * (k + 1)], use_dictionary=False)
+        for k in range(3)
+    ]
+    assert all(MOST_BYTES < f.size_bytes <= 100 * 4_096 for f in files)
+    together: list[int] = []
+    monkeypatch.setattr(
+        decode, "packed", lambda files, integers: together.append(len(files)) or packed(files, integers)
+    )
+    result, found = rewritten(task_of(tmp_path, schema, files))
+    assert (result.proof.difference, found, together) == ("", rows, [3])
 
 
 def test_tiny_files_of_one_schema_keep_their_own_row_ids(tmp_path: Path) -> None:

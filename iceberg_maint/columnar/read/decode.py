@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.parquet.reader import Schemas, opened
 from iceberg_maint.columnar.read.decimals import IntegerFooters, Integers, integer_of, unscaled, with_integers
 from iceberg_maint.columnar.read.deletes import Positions
-from iceberg_maint.columnar.read.leaves import array_of_mask, array_of_numbers, scalar_of
-from iceberg_maint.columnar.read.packing import MOST_BYTES, SmallFile, packed
+from iceberg_maint.columnar.read.leaves import array_of_mask, array_of_numbers, leaves_of, scalar_of
+from iceberg_maint.columnar.read.packing import SmallFile, is_small, packed
 from iceberg_maint.columnar.read.projection import (
     Source,
     file_columns,
@@ -77,6 +77,7 @@ class Decoder:
         integers: bool = False,
     ) -> None:
         self.table = table
+        self._columns = len(leaves_of(table))
         schema = arrow_schema(table)
         self._decimals = {
             c.field_id: (f.type, kind)
@@ -106,7 +107,7 @@ class Decoder:
     def read(self, found: DecodedFile) -> DecodedFile:
         """Returns the rows of an open file for `live`."""
         file = found.file
-        if file.size_bytes <= MOST_BYTES and self._is_joinable(found):
+        if is_small(file.size_bytes, self._columns) and self._is_joinable(found):
             return found
         return DecodedFile(file, _rows(found), found.sources, found.positions)
 
@@ -229,7 +230,7 @@ class Decoder:
             parquet = opened(contents, read_bytes=read_bytes)
             schema, metadata = self._schemas.of(parquet, contents), parquet.metadata
             # A small file is decoded with others. Alone, it is not worth another reader.
-            if file.size_bytes > MOST_BYTES:
+            if not is_small(file.size_bytes, self._columns):
                 names, integers = self._kept(schema, file.path)
                 if integers:
                     metadata = self._footers.metadata(contents, integers) or metadata

@@ -18,14 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from iceberg_maint.columnar.parquet.parquet_metadata import MAGIC, MetadataError, ParquetBytes
+from iceberg_maint.columnar.parquet.parquet_metadata import MAGIC
 from iceberg_maint.columnar.parquet.reader import footer_of, schema_bytes, stored_schema
-from iceberg_maint.columnar.parquet.thrift import BINARY, I32, I64, LIST, ThriftError, encoded
+from iceberg_maint.columnar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftError, encoded, head
 from iceberg_maint.columnar.read.decimals import Integers, without_notes
 from iceberg_maint.columnar.storage import raise_shortage
 
+_SCHEMA_FIELD = 2
 MOST_BYTES = 256 * 1024
-"""Larger files gain nothing."""
+_MOST_CHUNK_BYTES = 4 * 1024
 _VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
 _SIZES = rb"\x15" + _VARINT + rb"\x15" + _VARINT
 _CHECKSUM = rb"(?:\x15" + _VARINT
@@ -63,6 +64,11 @@ class _NotPackedError(Exception):
     """A file has another form than this module packs."""
 
 
+def is_small(size_bytes: int, columns: int) -> bool:
+    """Whether a file of this size with this many leaf columns is decoded together with others: larger files gain nothing."""
+    return size_bytes <= max(MOST_BYTES, columns * _MOST_CHUNK_BYTES)
+
+
 def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.Buffer | None:
     """Returns a Parquet file with the rows of all files in their order, a row group for each, with `integers` in place of
     decimals. None: one of the files has a form that is not packed, or another schema than the first."""
@@ -70,7 +76,6 @@ def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.
         return _Packing(files, integers).file()
     except (
         _NotPackedError,
-        MetadataError,
         ThriftError,
         pa.ArrowException,
         OSError,
@@ -170,7 +175,11 @@ class _Packing:
         return memoryview(pa.decompress(b"".join(self._frames), sum(self._sizes), codec="zstd"))
 
     def _footer(self) -> bytes:
-        form = ParquetBytes.of(self._files[0].contents).footer
+        # Arrow has the entries of a footer. To parse all of it takes as long as a page takes in each column.
+        form, _ = head(self._start, _SCHEMA_FIELD)
+        entries = [
+            {1: (BINARY, k), 2: (BINARY, v)} for k, v in (self._files[0].metadata.metadata or {}).items()
+        ]
         rows = sum(f.metadata.num_rows for f in self._files)
         # The last byte ends a struct.
         kind, elements = form[2][1]
@@ -182,7 +191,7 @@ class _Packing:
         for file in self._files:
             pieces += (b"\x19", columns)
             number, start_of_group = _zigzag(file.metadata.num_rows), position
-            for head in self._heads:
+            for fields in self._heads:
                 start = data = position
                 more = b""
                 if next(has_dictionary):
@@ -194,11 +203,11 @@ class _Packing:
                 size = _zigzag(position - start)
                 pieces.append(
                     b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b%b\x00\x00"
-                    % (head, number, size, size, _zigzag(data), more)
+                    % (fields, number, size, size, _zigzag(data), more)
                 )
             pieces += (b"\x16", _zigzag(position - start_of_group), b"\x16", number, b"\x00")
         # Fields count from the one before: field 5 after field 4 is written as field 1.
-        pieces.append(encoded({1: form[5]} if 5 in form else {}))
+        pieces.append(encoded({1: (LIST, (STRUCT, entries))} if entries else {}))
         return b"".join(pieces)
 
 

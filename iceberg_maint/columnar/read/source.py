@@ -27,7 +27,8 @@ from iceberg_maint.columnar.parquet.parquet_metadata import (
 from iceberg_maint.columnar.parquet.reader import opened
 from iceberg_maint.columnar.parquet.thrift import Reader
 from iceberg_maint.columnar.read.decode import check_size, readable
-from iceberg_maint.columnar.read.packing import MOST_BYTES
+from iceberg_maint.columnar.read.leaves import leaves_of
+from iceberg_maint.columnar.read.packing import is_small
 from iceberg_maint.columnar.read.projection import FileColumn, file_columns
 from iceberg_maint.columnar.read.schema import Column, Primitive, Struct
 from iceberg_maint.columnar.storage import FileRange
@@ -59,12 +60,12 @@ def source_dictionaries(
     """Reads the footers of the largest input files, of small files that of the largest. A footer that this package cannot
     read gives no hint: Arrow decides whether the file can be read."""
     largest = sorted(task.inputs, key=lambda f: -f.size_bytes)
-    is_small = largest[0].size_bytes <= MOST_BYTES
+    is_joined = is_small(largest[0].size_bytes, len(leaves_of(table)))
     count = sum(f.record_count for f in task.inputs) // _ROWS_PER_FOOTER
     try:
         of_files = [
             _repeating(read(f), f, task.name_mapping)
-            for f in largest[: min(1 if is_small else _FILES, count)]
+            for f in largest[: min(1 if is_joined else _FILES, count)]
         ]
     except MetadataError:
         of_files = []
@@ -72,7 +73,7 @@ def source_dictionaries(
         return SourceDictionaries()
     repeating = frozenset.intersection(*of_files)
     # Small files that are not decoded together have no dictionaries.
-    if is_small and (task.keep_row_lineage or any(f.has_deletes for f in task.inputs)):
+    if is_joined and (task.keep_row_lineage or any(f.has_deletes for f in task.inputs)):
         return SourceDictionaries(repeating)
     strings = (c.field_id for c in table.columns if c.kind == Primitive("string") and "." not in c.name)
     return SourceDictionaries(repeating, repeating.intersection(strings))
