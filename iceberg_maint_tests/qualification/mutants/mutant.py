@@ -155,6 +155,8 @@ def planted(sources: Mapping[str, str]) -> Iterator[None]:
             yield
     finally:
         sys.meta_path.remove(finder)
+        if workers := sys.modules.get("iceberg_maint.engines.spark.rewrite.columnar.worker_process"):
+            workers.PARENT.stop()
         _forget()
         sys.modules.update(before)
 

@@ -70,12 +70,21 @@ def left_to_variants(mutants: Iterable[Mutant]) -> list[str]:
     """The names of those mutants none of whose tests `make test` runs."""
     mutants = list(mutants)
     marked = {file for m in mutants for file in map(_file_of, m.tests) if _has_variants(file)}
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", IN_MAKE_TEST, *sorted(marked)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
-    collected = {
-        part for line in done.stdout.splitlines() for part in (line, line.partition("[")[0], _file_of(line))
-    }
+    lines = _collected(marked, "-m", IN_MAKE_TEST)
+    collected = {part for line in lines for part in (line, line.partition("[")[0], _file_of(line))}
     return [m.name for m in mutants if not any(t in collected or _file_of(t) not in marked for t in m.tests)]
+
+
+def unknown_cases(mutants: Iterable[Mutant]) -> list[str]:
+    """The tests of mutants that are named with the id of a case and do not exist."""
+    named = {test for m in mutants for test in m.tests if "[" in test}
+    return sorted(named - _collected(map(_file_of, named)))
+
+
+def _collected(files: Iterable[str], *arguments: str) -> set[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments, *sorted(set(files))]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines())
 
 
 def _file_of(test: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
+from iceberg_maint.engines.spark.session.process_tree import WORKER_PARENT, child_pids
 from iceberg_maint_tests.qualification.mutants.mutant import planted
 
 pytestmark = pytest.mark.seconds
@@ -25,3 +27,11 @@ def test_program_that_a_test_starts_has_the_mutant() -> None:
     with planted({MODULE: "MARK = 7"}):
         inside = mark_of_a_program()
     assert (inside, mark_of_a_program()) == ("7", "None")
+
+
+def test_parent_of_workers_ends_with_the_mutant_that_started_it() -> None:
+    before = child_pids(WORKER_PARENT)
+    with planted({}):
+        importlib.import_module(WORKER_PARENT.decode()).PARENT.start()
+        assert len(set(child_pids(WORKER_PARENT)) - set(before)) == 1
+    assert child_pids(WORKER_PARENT) == before

@@ -127,7 +127,7 @@ COMMITTING = (
             "ledger/leases.py",
             "    if holds(conn, required):\n",
             "    if True:\n",
-            "ledger/test_leases.py::test_every_write_of_a_lost_lease_is_refused_and_changes_nothing[sqlite-taken over]",
+            "ledger/test_leases.py::test_every_write_of_a_lost_lease_is_refused_and_changes_nothing",
         ),
     ),
     Regression(

@@ -8,12 +8,13 @@ import pytest
 
 from iceberg_maint_tests.qualification.mutants.lists import LISTS
 from iceberg_maint_tests.qualification.mutants.mutant import PROJECT, fault_of, missing_tests_of
-from iceberg_maint_tests.qualification.mutants.run import left_to_variants
+from iceberg_maint_tests.qualification.mutants.run import left_to_variants, unknown_cases
 from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
 from iceberg_maint_tests.qualification.regressions.page import page
 from iceberg_maint_tests.qualification.regressions.regression import Regression
 
 EVERY = [regression for found in INVENTORY.values() for regression in found]
+MUTANTS = [m for mutants in LISTS.values() for m in mutants] + [replace(r.off, name=r.key) for r in EVERY]
 
 
 def test_there_are_enough_and_each_has_its_own_name() -> None:
@@ -33,8 +34,12 @@ def test_every_guard_stands_in_the_source_and_its_tests_exist() -> None:
 
 @pytest.mark.seconds  # it collects tests that import Spark
 def test_make_test_runs_a_test_of_each_mutant_and_regression() -> None:
-    mutants = [m for mutants in LISTS.values() for m in mutants]
-    assert left_to_variants([*mutants, *(replace(r.off, name=r.key) for r in EVERY)]) == []
+    assert left_to_variants(MUTANTS) == []
+
+
+@pytest.mark.seconds
+def test_every_case_that_a_mutant_or_regression_names_exists() -> None:
+    assert unknown_cases(MUTANTS) == []
 
 
 def test_page_is_what_the_inventory_says() -> None:

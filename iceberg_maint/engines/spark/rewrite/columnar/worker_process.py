@@ -106,6 +106,14 @@ class WorkerParent:
                     process_group=0,
                 )
 
+    def stop(self) -> None:
+        """Ends the parent and waits for it. A later worker starts another."""
+        with self._lock:
+            if self._process is not None and self._control is not None:
+                self._control.close()
+                self._process.wait()
+                self._process = self._control = None
+
     def connect(self) -> _Worker:
         """A new worker. Raises OSError, WorkerLostError if the parent has ended just now."""
         self.start()
