@@ -109,7 +109,8 @@ def test_damage_has_the_same_code_and_file_on_every_screen(screens: dict[str, An
     if kind_of(name) == "metadata":
         # Nothing is left to attest of a table without new commits, so its manifests are not read.
         shown["attest"] = problem(screens[f"attest {name}"]["document"])
-    assert {command: p.get("code") for command, p in shown.items()} == dict.fromkeys(shown, code_of(name))
+    codes = {command: p.get("code") for command, p in shown.items()}
+    assert codes == dict.fromkeys(shown, code_of(name)), (shown, screens["run"]["stderr"])
     file = screens["files"][name]
     assert [command for command, p in shown.items() if file not in p["message"]] == []
     assert file in screens["run"]["stderr"]

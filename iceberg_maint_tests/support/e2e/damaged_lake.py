@@ -57,8 +57,10 @@ class Screens:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         os.environ["ICEBERG_MAINT_HOME"] = str(folder / "home")
-        # A pass over files of others is refused while a table cannot be read, on every table of the catalog.
-        self.config = make_lake(folder, more="  remove_orphan_files: {enabled: false}\n")
+        # A pass over files of others is refused while a table cannot be read, on every table of the catalog. All screens
+        # are shown within one wait, however slow the machine is.
+        more = "  remove_orphan_files: {enabled: false}\n  retry: {backoff_seconds: 3600}\n"
+        self.config = make_lake(folder, more=more)
 
     def __call__(self, *arguments: str) -> dict[str, Any]:
         """Exit code, document and stderr of a command."""
