@@ -40,7 +40,7 @@ from iceberg_maint.engines.spark.commit.retry import (
     quiet_proxies,
     snapshot_with_token,
 )
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, check_written_locations
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.errors import StaleBatchError
@@ -105,8 +105,7 @@ def commit_batch(
         return operation
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
-        bridge.take_calls(batch.table, OPERATION_CALLS)
-        check_written_locations(bridge, access.check_writes, batch.table, table)
+        access.begin_try(batch, table, OPERATION_CALLS)
         has_lost = next(tries) > 0
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:
