@@ -47,6 +47,16 @@ _MEMORY = (
     .order_by(outcome.c.ordinal.desc())
     .limit(bindparam("most"))
 )
+_LAST = (
+    select(outcome.c.body, outcome.c.recorded_ms)
+    .where(
+        outcome.c.table_uuid == bindparam("table_uuid"),
+        outcome.c.operation == bindparam("operation"),
+        outcome.c.settled.is_(False),
+    )
+    .order_by(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
+    .limit(1)
+)
 _TRIALS = (
     select(outcome.c.body, attempt.c.run_id)
     .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
@@ -69,16 +79,7 @@ class Outcomes(Part):
         """Returns the report of the operation's last attempt that reported. An attempt settled after its run
         died did not report."""
         with self._read() as conn:
-            row = conn.execute(
-                select(outcome.c.body, outcome.c.recorded_ms)
-                .where(
-                    outcome.c.table_uuid == table_uuid,
-                    outcome.c.operation == operation,
-                    outcome.c.settled.is_(False),
-                )
-                .order_by(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
-                .limit(1)
-            ).first()
+            row = conn.execute(_LAST, {"table_uuid": table_uuid, "operation": operation}).first()
             return None if row is None else Report(row.recorded_ms, loads(BatchOutcome, row.body))
 
     def last_outcomes(
