@@ -34,6 +34,7 @@ class Past:
     crashes: int = 0
     not_before_ms: int | None = None
     quarantined: bool = False
+    reason: str = ""
 
 
 CLEAN = Past()
@@ -73,7 +74,7 @@ class LedgerRows:
     def pasts(self) -> dict[Key, Past]:
         return {
             (r["table_uuid"], r["operation"], r["partition"]): Past(
-                r["ineffective"], r["crashes"], r["not_before_ms"], bool(r["quarantined"])
+                r["ineffective"], r["crashes"], r["not_before_ms"], bool(r["quarantined"]), r["reason"]
             )
             for r in self.rows("SELECT * FROM icm_partition_history")
         }

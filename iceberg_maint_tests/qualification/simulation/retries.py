@@ -67,10 +67,13 @@ class Retries:
                 same = (now.ineffective, now.crashes) == (past.ineffective, past.crashes)
                 self._watch.hold("I-20", same, f"{attempt}: clocks are no fault of it, {past}, then {now}")
             elif status == "FAILED" and reason not in (Reason.STALE, Reason.TERMINATED):
-                right = (now.ineffective, now.crashes) == (past.ineffective + 1, past.crashes)
+                # A failure after lost races is the first one.
+                is_first = past.reason in LOST_RACES and reason not in LOST_RACES
+                counted = 1 if is_first else past.ineffective + 1
+                right = (now.ineffective, now.crashes) == (counted, past.crashes)
                 self._watch.hold("I-20", right, f"{attempt} failed: {past}, then {now}")
                 waits_ms = (now.not_before_ms or 0) - now_ms
-                most_ms = min(retry.backoff_max_seconds, retry.backoff_seconds * 2**past.ineffective) * 1000
+                most_ms = min(retry.backoff_max_seconds, retry.backoff_seconds * 2 ** (counted - 1)) * 1000
                 self._watch.hold("I-20", 0 < waits_ms <= most_ms, f"{attempt} failed: waits {waits_ms} ms")
                 lost = reason in LOST_RACES
                 held = now.quarantined or lost or now.ineffective < retry.quarantine_after
