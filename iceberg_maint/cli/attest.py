@@ -86,18 +86,19 @@ def attest(
     else:
         limit = max_bytes or context.policies.of(state).attest.max_bytes
         attested = loop.attest_table(state, context, loop.Extent(files, limit))
-    status = _worst(attested, of_table=snapshot_id is None)
+    status = _worst(attested, snapshot_id)
     session.emit(
         lambda: _document(str(table), status, attested), lambda console: _draw(console, str(table), attested)
     )
     return _EXIT_CODES[status]
 
 
-def _worst(attested: Attested, *, of_table: bool) -> VerificationStatus:
-    """The worst of the verdicts and, with `of_table`, of those that are open on the table."""
+def _worst(attested: Attested, snapshot_id: int | None) -> VerificationStatus:
+    """The worst of the verdicts and of those that are open on the table, or on this snapshot."""
     found = {v.status for v in attested.verdicts}
-    if of_table and attested.attestation is not None:
-        found |= {v.status for v in attested.attestation.open}
+    if attested.attestation is not None:
+        open_verdicts = attested.attestation.open
+        found |= {v.status for v in open_verdicts if snapshot_id in (None, v.snapshot_id)}
     worst = next((s for s in _WORST if s in found), None)
     if worst is not None:
         return worst
@@ -132,9 +133,9 @@ def _draw(console: Console, table: str, attested: Attested) -> None:
     at = attested.attestation
     if at is not None and at.pending:
         write(console, f"{at.pending} commits wait for the next attestation")
-    shown = {v.snapshot_id for v in attested.verdicts}
+    shown = {(v.snapshot_id, v.status) for v in attested.verdicts}
     for still in at.open if at is not None else ():
-        if still.snapshot_id not in shown:
+        if (still.snapshot_id, still.status) not in shown:
             write(console, f"open: snapshot {still.snapshot_id}: {still.status}: {escape(still.detail)}")
 
 

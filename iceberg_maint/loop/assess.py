@@ -13,7 +13,13 @@ from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.rules import Situation
-from iceberg_maint.core.decisions.snapshot_retention import Retention, may_be_young, retain
+from iceberg_maint.core.decisions.snapshot_retention import (
+    Retainer,
+    RetainerKind,
+    Retention,
+    may_be_young,
+    retain,
+)
 from iceberg_maint.core.decisions.table_decision import combine_decisions, rewrites_first
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
@@ -177,8 +183,8 @@ def assess(
 def retention_of(state: TableState, policy: Policy, context: Context, now_ms: int) -> Retention:
     """Returns what may expire now.
 
-    Retained are the snapshots of recent open plans and the base snapshots of open attempts, with every
-    later snapshot: attempts are settled from those.
+    Retained are the snapshots of recent open plans, the base snapshots of open attempts and the parents of commits
+    whose verdict is RED, with every later snapshot: attempts are settled and commits rolled back from those.
     """
     running = {
         stored.plan_id: stored.batch.snapshot_id
@@ -191,11 +197,20 @@ def retention_of(state: TableState, policy: Policy, context: Context, now_ms: in
         for attempt in context.ledger.work.open_attempts(state.uuid)
         if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
     }
+    attested = context.ledger.attestations.get(state.uuid)
+    red = {v.snapshot_id: state.snapshot_by_id(v.snapshot_id) for v in (attested.red if attested else ())}
     return retain(
         state,
         policy.expire_snapshots,
         now_ms,
-        running=running | unsettled,
+        work=(
+            *(Retainer(RetainerKind.RUNNING, *item) for item in sorted((running | unsettled).items())),
+            *(
+                Retainer(RetainerKind.ATTESTATION, str(snapshot_id), snapshot.parent_id)
+                for snapshot_id, snapshot in red.items()
+                if snapshot is not None and snapshot.parent_id is not None
+            ),
+        ),
         readers=context.ledger.registry.readers(state.uuid),
         publishing=policy.write_audit_publish,
     )

@@ -105,8 +105,8 @@ def attest_by_policy(state: TableState, policy: AttestPolicy, context: Context, 
 
 
 def attest_snapshot(state: TableState, snapshot_id: int, context: Context, extent: Extent) -> Attested:
-    """Judges one retained snapshot of any branch again. Moves no cursor; an earlier verdict on the snapshot ends. Raises what `attest_table` raises, and RefusedError
-    ICM-101 and ICM-124 for its files."""
+    """Judges one retained snapshot of any branch again. Moves no cursor; an earlier verdict on the snapshot ends as
+    `Attestation.with_verdict` says. Raises what `attest_table` raises, and RefusedError ICM-101 and ICM-124 for its files."""
     proof = _Proof(state, context, extent, again=True)
     try:
         verdict = proof.judge(snapshot_id)
@@ -133,7 +133,7 @@ def accept(state: TableState, snapshot_id: int, context: Context) -> Attestation
             f"{state.table} has no open verdict on snapshot {snapshot_id}.",
             f"see `{command_line('attest', str(state.table))}`.",
         )
-    at = stored.without(snapshot_id).of_main(state)
+    at = stored.accept(snapshot_id).of_main(state)
     context.ledger.attestations.put(state.uuid, at)
     _keep(state, context, _red_text(state, at))
     return at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from iceberg_maint.core.decisions.snapshot_retention import RetainerKind
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.verification import (
     Difference,
@@ -18,6 +19,7 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.loop.assess import retention_of
 from iceberg_maint.loop.attest import Extent, attest_table
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
@@ -101,6 +103,28 @@ def test_attest_of_different_rows_exits_1_with_rows_and_roll_back_until_accepted
     assert lake("attest", "db.sick", "--accept", str(snapshot)).exit_code == 0
     assert lake.json("attest", "db.sick")["open"] == []
     assert lake.json("tables")["tables"][1]["failure"] is None
+
+
+def test_red_commit_stays_red_and_keeps_its_parent_until_a_person_accepts(lake: Lake) -> None:
+    lake("run", "db.sick")
+    verifier(lake, Evidence(Side(10, 0, ROWS), Side(1, 0, OTHERS)))
+    (snapshot,) = lake.json("attest", "db.sick", exit_code=1)["open"]
+    weaker = lake("attest", "db.sick", "--snapshot", str(snapshot), "--level", "metadata")
+    assert (weaker.exit_code, "CONSISTENT" in weaker.stdout) == (1, True)
+    assert f"open: snapshot {snapshot}: RED" in weaker.stdout
+
+    table = TableId.parse("lake.db.sick")
+
+    def retained() -> list[tuple[str, str, int | None]]:
+        state, now_ms = lake.context.catalogs.pin(table), lake.context.clock.now_ms()
+        retention = retention_of(state, lake.context.policies.of(state), lake.context, now_ms)
+        return [(r.kind, r.name, r.snapshot_id) for r in (*retention.retainers, *retention.lapsed)]
+
+    head = lake.catalog.content[table].state.snapshot
+    assert head is not None
+    assert retained() == [(RetainerKind.ATTESTATION, str(snapshot), head.parent_id)]
+    assert lake("attest", "db.sick", "--accept", str(snapshot)).exit_code == 0
+    assert retained() == []
 
 
 def test_attest_by_metadata_alone_is_consistent_and_starts_nothing(lake: Lake) -> None:

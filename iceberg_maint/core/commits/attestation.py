@@ -292,8 +292,11 @@ def _marked_file(entry: LiveEntry) -> str | None:
 
 
 def _bound(entry: LiveEntry, place: int) -> dict[int, bytes]:
-    pairs = entry.statistics[place] if len(entry.statistics) > place else ()
-    return {field_id: value for field_id, value in pairs if isinstance(value, bytes)}
+    return {field_id: value for field_id, value in _pairs(entry, place) if isinstance(value, bytes)}
+
+
+def _pairs(entry: LiveEntry, place: int) -> tuple[tuple[int, int | bytes], ...]:
+    return entry.statistics[place] if len(entry.statistics) > place else ()
 
 
 _KEPT_FACTS = (
@@ -309,11 +312,19 @@ _KEPT_FACTS = (
     "key_metadata",
 )
 """The fields that decide which rows readers see in a file."""
+_KEPT_STATISTICS = {
+    1: "count of values",
+    2: "count of NULLs",
+    3: "count of NaNs",
+    _LOWER: "lower bound",
+    _UPPER: "upper bound",
+}
+"""Statistics of a `LiveEntry` by which readers leave a file out, by their places."""
 
 
 def _difference(was: Live, is_: Live) -> str | None:
     """The first fact of a kept file that differs, with both values. Rows without ids get them in format v3, and a
-    writer may omit bounds."""
+    writer may omit statistics. It invents none: the rows of the file are as they were."""
     if was.spec_id != is_.spec_id:
         return f"spec: {is_.spec_id}, was {was.spec_id}"
     for name in _KEPT_FACTS:
@@ -323,11 +334,13 @@ def _difference(was: Live, is_: Live) -> str | None:
     old_id, new_id = was.entry.first_row_id, is_.entry.first_row_id
     if old_id is not None and old_id != new_id:
         return f"first_row_id: {new_id}, was {old_id}"
-    for place, name in ((_LOWER, "lower bound"), (_UPPER, "upper bound")):
-        old_bounds, new_bounds = _bound(was.entry, place), _bound(is_.entry, place)
-        for field_id in sorted(old_bounds.keys() & new_bounds.keys()):
-            if old_bounds[field_id] != new_bounds[field_id]:
-                return f"{name} of column {field_id}: {new_bounds[field_id]!r}, was {old_bounds[field_id]!r}"
+    if is_.entry.split_offsets not in ((), was.entry.split_offsets):
+        return f"split_offsets: {is_.entry.split_offsets}, was {was.entry.split_offsets}"
+    for place, name in _KEPT_STATISTICS.items():
+        before, after = (dict(_pairs(live.entry, place)) for live in (was, is_))
+        for field_id, value in sorted(after.items()):
+            if value != before.get(field_id):
+                return f"{name} of column {field_id}: {value!r}, was {before.get(field_id)!r}"
     return None
 
 

@@ -49,6 +49,7 @@ class RetainerKind(StrEnum):
     SPARK_STREAMING = "spark_streaming"
     READER = "reader"
     RUNNING = "running"
+    ATTESTATION = "attestation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +134,16 @@ def retain(
     policy: ExpireSnapshotsPolicy,
     now_ms: int,
     *,
-    running: Mapping[str, int] | None = None,
+    work: Iterable[Retainer] = (),
     readers: Iterable[RegisteredReader] = (),
     publishing: WriteAuditPublishPolicy = _WAITING,
 ) -> Retention:
-    """Returns what may expire at `now_ms`. `running` maps each unfinished plan to the snapshot it was
-    made at. For plans and readers the snapshots committed since stay too. `publishing` says how long the snapshots
-    stay by which a branch can be published."""
+    """Returns what may expire at `now_ms`. `work` are the retainers of unfinished plans, and of open verdicts of `attest`: the
+    parent of a RED commit, which the roll-back needs. For these and for readers the snapshots committed since stay too.
+    `publishing` says how long the snapshots stay by which a branch can be published."""
     history = _History(state, policy, now_ms)
     requested = [
-        *(
-            Retainer(RetainerKind.RUNNING, name, snapshot_id)
-            for name, snapshot_id in sorted((running or {}).items())
-        ),
+        *work,
         *(
             Retainer(
                 RetainerKind.READER,

@@ -32,7 +32,7 @@ class Attestation:
     """How far the commits of a table's main are attested: all up to this snapshot have a verdict. `pending` commits after
     it wait for a proof from files. `judged` counts the verdicts since the first, `open` are those that wait for a person. `unread` are
     the snapshots that only metadata attested: an attestation that reads files proves them first. `ordered` are snapshots that
-    engines elsewhere committed by statements of this program."""
+    engines elsewhere committed by statements of this program, `accepted` those whose verdict a person ended."""
 
     snapshot_id: int
     sequence_number: int
@@ -41,6 +41,7 @@ class Attestation:
     open: tuple[OpenVerdict, ...] = ()
     unread: tuple[int, ...] = ()
     ordered: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
 
     @property
     def red(self) -> tuple[OpenVerdict, ...]:
@@ -56,8 +57,12 @@ class Attestation:
         return replace(self, ordered=(*self.ordered, *snapshot_ids)[-MOST_ORDERED:])
 
     def with_verdict(self, verdict: Verification) -> Attestation:
-        """Returns the attestation with this verdict on a snapshot in place of an earlier one."""
+        """Returns the attestation with this verdict on a snapshot in place of an earlier one. Of a RED one only another RED or a
+        proof takes the place: a weaker look at the same commit refutes nothing."""
         assert verdict.snapshot_id is not None
+        is_red = verdict.snapshot_id in {v.snapshot_id for v in self.red}
+        if is_red and verdict.status not in (VerificationStatus.RED, VerificationStatus.ATTESTED):
+            return replace(self, judged=self.judged + 1)
         unread = [s for s in self.unread if s != verdict.snapshot_id]
         if verdict.status is VerificationStatus.CONSISTENT:
             unread.append(verdict.snapshot_id)
@@ -72,6 +77,11 @@ class Attestation:
     def without(self, snapshot_id: int) -> Attestation:
         """Returns the attestation without an open verdict on this snapshot."""
         return replace(self, open=tuple(v for v in self.open if v.snapshot_id != snapshot_id))
+
+    def accept(self, snapshot_id: int) -> Attestation:
+        """Returns the attestation in which a person has ended the open verdict on this snapshot."""
+        accepted = (*self.accepted, snapshot_id)[-MOST_OPEN:]
+        return replace(self.without(snapshot_id), accepted=accepted)
 
     def of_main(self, state: TableState) -> Attestation:
         """Returns the attestation without verdicts on retained snapshots that main no longer has, which were rolled back, and
@@ -88,8 +98,9 @@ class Attestation:
 
 
 def claims_since(state: TableState, attested: Attestation | None) -> tuple[Snapshot, ...]:
-    """Returns the snapshots of main that claim to change no row, oldest first: those after the cursor or, if main no
-    longer has its snapshot, those with a higher sequence number. Without a cursor, all whose parent is retained."""
+    """Returns the snapshots of main that claim to change no row, oldest first: those after the cursor. Without a cursor, and
+    if main no longer has its snapshot, all whose parent is retained: a branch that main became has lower sequence numbers,
+    and format v1 has none. With a cursor also later ones that nothing can prove, without those that a person accepted."""
     retained = {s.snapshot_id for s in state.snapshots}
     chain = state.ancestors()
     if attested is None:
@@ -99,5 +110,7 @@ def claims_since(state: TableState, attested: Attestation | None) -> tuple[Snaps
     return tuple(
         s
         for s in reversed(later)
-        if is_maintenance(s) and (place is not None or s.sequence_number > attested.sequence_number)
+        if is_maintenance(s)
+        and s.snapshot_id not in attested.accepted
+        and (place is not None or s.parent_id in retained or s.sequence_number > attested.sequence_number)
     )

@@ -110,10 +110,13 @@ def test_regrouped_manifests_are_proved() -> None:
         ({"partition": (None,)}, "partition: (None,), was ('x',)"),
         ({"first_row_id": 7}, "first_row_id: 7, was 5"),
         ({"statistics": bounds(1, 8)}, "upper bound of column 1: {!r}, was {!r}"),
+        ({"statistics": ((), (), ((1, 0),))}, "count of NULLs of column 1: 0, was None"),
+        ({"statistics": ((), (), (), (), ((2, b"b"),))}, "lower bound of column 2: b'b', was None"),
+        ({"split_offsets": (90,)}, "split_offsets: (90,), was (4, 90)"),
     ],
 )
 def test_kept_entry_with_another_fact_is_refuted(change: dict[str, object], difference: str) -> None:
-    before = data("a", cat="x", first_row_id=5, statistics=bounds(1, 9))
+    before = data("a", cat="x", first_row_id=5, split_offsets=(4, 90), statistics=bounds(1, 9))
     verdict = judge([before], [before._replace(**change)])  # type: ignore[arg-type]
     texts = [value.to_bytes(8, "little") for value in (8, 9)]
     assert verdict.judgement is Judgement.REFUTED
@@ -121,7 +124,8 @@ def test_kept_entry_with_another_fact_is_refuted(change: dict[str, object], diff
 
 
 def test_first_row_ids_of_an_upgrade_and_bounds_that_a_writer_omits_are_no_difference() -> None:
-    verdict = judge([data("a", statistics=bounds(1, 9))], [data("a", first_row_id=0)])
+    before = data("a", split_offsets=(4, 90), statistics=bounds(1, 9))
+    verdict = judge([before], [data("a", first_row_id=0)])
     assert verdict.judgement is Judgement.PROVED
 
 

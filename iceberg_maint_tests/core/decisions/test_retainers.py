@@ -40,13 +40,12 @@ def test_tag_names_itself_as_what_blocks() -> None:
     assert found.expire == (1, 3, 4)
 
 
-def test_running_plan_holds_its_snapshot_and_all_since() -> None:
+@pytest.mark.parametrize("kind", [RetainerKind.RUNNING, RetainerKind.ATTESTATION])
+def test_running_plan_or_red_commit_holds_its_snapshot_and_all_since(kind: RetainerKind) -> None:
     snapshots = line(10)
-    found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS, running={"plan-7": 2})
+    found = retain(state_of(*snapshots), KEEP_ONE, NOW_MS, work=[Retainer(kind, "7", 2)])
     assert found.expire == (1,)
-    assert found.blocking == (
-        Retainer(RetainerKind.RUNNING, "plan-7", 2, None, (2, 3, 4), snapshots[1].timestamp_ms),
-    )
+    assert found.blocking == (Retainer(kind, "7", 2, None, (2, 3, 4), snapshots[1].timestamp_ms),)
 
 
 def test_reader_holds_for_ever_however_silent() -> None:

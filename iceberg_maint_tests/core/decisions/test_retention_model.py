@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader, retain
+from iceberg_maint.core.decisions.snapshot_retention import (
+    RegisteredReader,
+    Retainer,
+    RetainerKind,
+    retain,
+)
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy
 from iceberg_maint_tests.support.core.snapshots import CONNECT, DAY_MS, FLINK, SPARK, snapshot, state_of
@@ -143,7 +148,7 @@ def test_whatever_the_history_plans_readers_and_staged_snapshots_keep_theirs(
         state,
         policy,
         NOW_MS,
-        running={"p": planned},
+        work=[Retainer(RetainerKind.RUNNING, "p", planned)],
         readers=[RegisteredReader("r", read, NOW_MS)],
     )
     assert not {planned, read} & set(found.expire)

@@ -84,6 +84,15 @@ def test_claims_after_a_cursor_are_newer_than_its_snapshot() -> None:
     assert claimed(state, Attestation(77, 2)) == [3, 5], "the cursor expired or was rolled back"
 
 
+def test_claims_of_a_branch_that_main_became_and_of_format_v1_are_found_without_the_cursor() -> None:
+    branch = state_of(append(1, None), snapshot(2, 1), append(3, 2))
+    assert claimed(branch, Attestation(77, 9)) == [2], "the cursor had a higher sequence number"
+    first = [replace(s, sequence_number=0) for s in branch.snapshots]
+    assert claimed(state_of(*first), Attestation(77, 0)) == [2]
+    accepted = Attestation(77, 9).accept(2)
+    assert (claimed(branch, accepted), accepted.accepted) == ([], (2,))
+
+
 def test_row_delta_of_ours_and_of_amoro_claim_to_change_no_row() -> None:
     delta = replace(ours(2, 1), operation="overwrite")
     amoro = replace(append(3, 2), summary={"snapshot.producer": "OPTIMIZE"})
@@ -97,6 +106,21 @@ def test_open_verdicts_end_when_accepted_or_rolled_back() -> None:
     assert [v.snapshot_id for v in at.without(2).open] == [3]
     rolled_back = state_of(append(1, None), snapshot(2, 1), snapshot(3, 2), append(4, 1))
     assert at.of_main(rolled_back).open == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "left"),
+    [
+        (VerificationStatus.UNPROVABLE, [2]),
+        (VerificationStatus.CONSISTENT, [2]),
+        (VerificationStatus.RED, [2]),
+        (VerificationStatus.ATTESTED, []),
+    ],
+)
+def test_red_verdict_gives_way_to_a_proof_alone(status: VerificationStatus, left: list[int]) -> None:
+    red = Verification(VerificationStatus.RED, "t", 2, "d", maintainer="m")
+    at = Attestation(1, 1).with_verdict(red).with_verdict(replace(red, status=status))
+    assert ([v.snapshot_id for v in at.red], at.unread, at.judged) == (left, (), 2)
 
 
 def test_unread_commits_end_when_proved_rolled_back_or_without_their_parent() -> None:

@@ -95,7 +95,7 @@ def shared_files_tell_of_every_attempt(patch: pytest.MonkeyPatch) -> None:
 )
 def running_work_does_not_hold_snapshots(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
-        return lambda *args, running, **kwargs: real(*args, running={}, **kwargs)
+        return lambda *args, work, **kwargs: real(*args, work=(), **kwargs)
 
     wrapped(patch, surveying, "retain", make)
 
