@@ -212,17 +212,22 @@ def no_such_asset(table: str, key: dg.AssetKey) -> ConfigurationError:
     )
 
 
+def no_such_table(table: str) -> ConfigurationError:
+    """The error of an entry whose table the component does not have."""
+    return ConfigurationError(
+        "ICM-126",
+        f"assets names {table}, which is no table of this component.",
+        "correct the name; if the table is new, run dg utils refresh-defs-state when it exists.",
+    )
+
+
 def _pipelines(
     tables: Sequence[TableId],
     assets: Mapping[str, Sequence[dg.AssetKey]],
     specs: Sequence[dg.AssetSpec],
 ) -> dict[TableId, Pipeline]:
     if unknown := sorted(set(assets) - {str(table) for table in tables}):
-        raise ConfigurationError(
-            "ICM-126",
-            f"assets names {unknown[0]}, which is no table of this component.",
-            "correct the name, or refresh the state of the component.",
-        )
+        raise no_such_table(unknown[0])
     loaders = assets_by_table_name(tables, specs, assets)
     return {table: pipeline_of(loaders.get(str(table), ()), specs) for table in tables}
 

@@ -29,6 +29,7 @@ from iceberg_maint.component.build_defs import (
     Options,
     build_beside,
     no_such_asset,
+    no_such_table,
 )
 from iceberg_maint.component.environment import Environment
 from iceberg_maint.component.launch import Launcher, in_subprocess
@@ -137,7 +138,7 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
         dg.Resolver.default(
             description="For how long due maintenance waits for loads and readers of a table at most."
         ),
-    ] = WAIT_MINUTES
+    ] = Field(default=WAIT_MINUTES, ge=0)
     translation: (
         Annotated[
             TranslationFn[TableProps],
@@ -152,7 +153,9 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
     @property
     def defs_state_config(self) -> DefsStateConfig:
         """Where the tables are stored."""
-        return DefsStateConfig.from_args(self.defs_state, f"IcebergMaintenance[{self.key_prefix}]")
+        return DefsStateConfig.from_args(
+            self.defs_state, f"IcebergMaintenance[{self.key_prefix}][{self.config}]"
+        )
 
     def launcher(self, environment: Environment) -> Launcher:
         """What runs the work. Override it to run it elsewhere, such as by `by_client` on Kubernetes."""
@@ -170,7 +173,10 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
         """The definitions of the tables. None before the first refresh of the state."""
         if state_path is None:
             return dg.Definitions()
-        tables = [table for table in _read_state(state_path) if self._chosen(table)]
+        known = _read_state(state_path)
+        tables = [table for table in known if self._chosen(table)]
+        if not tables:
+            _log.warning("%s", _no_table(self, len(known)))
         named = {
             table: [dg.AssetKey.from_user_string(key) for key in ([keys] if isinstance(keys, str) else keys)]
             for table, keys in self.assets.items()
@@ -180,6 +186,10 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
             for key in set(keys) - {spec.key for spec in specs}:
                 # Only said: it may be one of another code location.
                 _log.warning("%s", no_such_asset(table, key))
+        for table in sorted(named.keys() - {str(table) for table in tables}):
+            # Only said: the asset may be the one that creates the table.
+            _log.warning("%s", no_such_table(table))
+            del named[table]
         options = Options(
             self.observe_cron if self.automation else None, self.sensor, self.blocking, self.wait_minutes
         )
@@ -198,6 +208,15 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
     def _names(self) -> IcebergTranslator:
         names = IcebergTranslator([part for part in self.key_prefix.split("/") if part])
         return names if self.translation is None else TranslatedNames(names, self.translation)
+
+
+def _no_table(component: IcebergMaintenanceComponent, known: int) -> ConfigurationError:
+    return ConfigurationError(
+        "ICM-126",
+        f"tables {list(component.tables)} without exclude {list(component.exclude)} choose none of {known} tables, so "
+        "nothing is maintained.",
+        "correct the patterns, which match catalog.namespace.table in its case; for new tables run dg utils refresh-defs-state.",
+    )
 
 
 def _read_state(path: Path) -> list[TableId]:

@@ -106,6 +106,35 @@ def test_mapping_to_an_asset_that_is_not_in_the_project_is_said_and_the_rest_loa
     ) in caplog.messages
 
 
+def test_entry_of_a_table_that_does_not_exist_yet_is_said_and_the_rest_loads(
+    python: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(tables(load(python, assets={"lake.db.orders": "raw/orders"}))) == 3
+    assert (
+        "ICM-126 assets names lake.db.orders, which is no table of this component. Fix: correct the name; if the table is "
+        "new, run dg utils refresh-defs-state when it exists."
+    ) in caplog.messages
+
+
+def test_patterns_that_choose_no_table_are_said(python: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert tables(load(python, tables=["lak.*"])) == set()
+    assert "ICM-126 tables ['lak.*'] without exclude [] choose none of 3 tables" in caplog.text
+
+
+def test_wait_below_zero_is_refused(python: str) -> None:
+    with pytest.raises(Exception, match="Error while loading component") as error:
+        load(python, wait_minutes=-5)
+    assert "wait_minutes" in str(error.value.__cause__)
+
+
+def test_components_of_two_configurations_keep_their_tables_apart() -> None:
+    keys = {
+        IcebergMaintenanceComponent(config=config).defs_state_config.key
+        for config in ("a/iceberg_maint.yaml", "b/iceberg_maint.yaml")
+    }
+    assert len(keys) == 2
+
+
 def test_translation_changes_both_assets_and_their_checks(python: str) -> None:
     definitions = load(
         python,

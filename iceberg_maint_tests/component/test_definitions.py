@@ -111,8 +111,8 @@ def test_entry_of_no_table_is_refused() -> None:
     with pytest.raises(ConfigurationError) as refusal:
         build_iceberg_maintenance_defs([EVENTS], assets={"lake.db.nothing": [raw_events.key]})
     assert str(refusal.value) == (
-        "ICM-126 assets names lake.db.nothing, which is no table of this component. Fix: correct the name, or refresh the "
-        "state of the component."
+        "ICM-126 assets names lake.db.nothing, which is no table of this component. Fix: correct the name; if the table "
+        "is new, run dg utils refresh-defs-state when it exists."
     )
 
 
