@@ -670,9 +670,9 @@ REMOVING = (
         "A running plan holds its snapshot",
         off(
             "core/decisions/snapshot_retention.py",
-            "            for name, snapshot_id in sorted((running or {}).items())\n",
-            "            for name, snapshot_id in ()\n",
-            f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
+            "        *work,\n",
+            "",
+            f"{HOLDS}_running_plan_or_red_commit_holds_its_snapshot_and_all_since",
         ),
     ),
     Regression(
