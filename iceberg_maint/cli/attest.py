@@ -9,6 +9,7 @@ import click
 from iceberg_maint.cli.command import command
 from iceberg_maint.cli.context import Session
 from iceberg_maint.core.commits.roll_back import RollBack, plan_roll_back
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.verification import Difference, Side, Verification, VerificationStatus
 from iceberg_maint.core.policy.housekeeping import AttestLevel
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
@@ -77,7 +78,8 @@ def attest(
         at = loop.accept(state, accept, context)
         left = [v.snapshot_id for v in at.open]
         session.emit(
-            {"table": str(table), "accepted": accept, "open": left}, lambda c: c.print(f"accepted {accept}")
+            {"table": str(table), "accepted": accept, "open": left},
+            lambda c: c.print(f"{table}: accepted the verdict on snapshot {accept}", markup=False),
         )
         return EXIT_DONE
     files = level == AttestLevel.FILES
@@ -130,6 +132,9 @@ def _draw(console: Console, table: str, attested: Attested) -> None:
             write(console, f"  {number}. {escape(step.text)}", "     ")
             if step.sql:
                 write(console, f"     {escape(step.sql)}", "     ")
+        if plan is not None:
+            again = command_line("attest", table, "--snapshot", str(verdict.snapshot_id))
+            write(console, f"  the rows: {escape(again)}; the end of the verdict: its option --accept", "  ")
     at = attested.attestation
     if at is not None and at.pending:
         write(console, f"{at.pending} commits wait for the next attestation")

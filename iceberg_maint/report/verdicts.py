@@ -246,7 +246,8 @@ def _why(row: Document) -> str:
     )
     reason = row["reason"]
     if failure := row.get("failure"):
-        return escape_control_chars(f"{failure['operation']}: {failure['message']}")
+        # A narrow grid goes on with a comma.
+        return escape_control_chars(f"{failure['operation']}: {failure['message']}".rstrip("."))
     if advice:
         return f"{detail}{gain}"
     return f"{reason}: {detail}" if detail else reason
