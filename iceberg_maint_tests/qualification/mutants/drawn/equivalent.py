@@ -182,7 +182,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "ledger/outcomes.py",
-        "Outcomes.last_report",
+        "",
         ".limit(1)",
         ".limit(2)",
         "`first` returns the first row only.",
