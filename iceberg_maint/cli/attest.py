@@ -133,8 +133,9 @@ def _draw(console: Console, table: str, attested: Attested) -> None:
             if step.sql:
                 write(console, f"     {escape(step.sql)}", "     ")
         if plan is not None:
-            again = command_line("attest", table, "--snapshot", str(verdict.snapshot_id))
-            write(console, f"  the rows: {escape(again)}; the end of the verdict: its option --accept", "  ")
+            for what, option in (("the rows", "--snapshot"), ("the end of the verdict", "--accept")):
+                text = command_line("attest", table, option, str(verdict.snapshot_id))
+                write(console, f"  {what}: {escape(text)}", "     ")
     at = attested.attestation
     if at is not None and at.pending:
         write(console, f"{at.pending} commits wait for the next attestation")

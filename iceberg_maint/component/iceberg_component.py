@@ -152,10 +152,9 @@ class IcebergMaintenanceComponent(dg.StateBackedComponent, dg.Model, dg.Resolvab
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """Where the tables are stored."""
-        return DefsStateConfig.from_args(
-            self.defs_state, f"IcebergMaintenance[{self.key_prefix}][{self.config}]"
-        )
+        """Where the tables are stored: for each configuration, wherever the checkout is that refreshes them."""
+        config = "/".join(Path(self.config).parts[-2:])
+        return DefsStateConfig.from_args(self.defs_state, f"IcebergMaintenance[{self.key_prefix}][{config}]")
 
     def launcher(self, environment: Environment) -> Launcher:
         """What runs the work. Override it to run it elsewhere, such as by `by_client` on Kubernetes."""

@@ -94,7 +94,8 @@ def test_attest_of_different_rows_exits_1_with_rows_and_roll_back_until_accepted
     assert result.exit_code == 1
     for text in ("RED", ROWS.text(), OTHERS.text(), 'lost: {"id":7} in a.parquet', "rollback_to_snapshot"):
         assert text in result.stdout
-    assert "the rows: iceberg-maint attest lake.db.sick --snapshot 1002; the end of the" in result.stdout
+    assert "the rows: iceberg-maint attest lake.db.sick --snapshot 1002\n" in result.stdout
+    assert "the end of the verdict: iceberg-maint attest lake.db.sick --accept 1002\n" in result.stdout
     failure = lake.json("tables", exit_code=1)["tables"][1]["failure"]
     assert (failure["standing"], failure["code"]) == ("failed", "ICM-185")
     document = lake.json("attest", "db.sick", exit_code=1)

@@ -128,11 +128,11 @@ def test_wait_below_zero_is_refused(python: str) -> None:
 
 
 def test_components_of_two_configurations_keep_their_tables_apart() -> None:
-    keys = {
+    keys = [
         IcebergMaintenanceComponent(config=config).defs_state_config.key
-        for config in ("a/iceberg_maint.yaml", "b/iceberg_maint.yaml")
-    }
-    assert len(keys) == 2
+        for config in ("/ci/defs/a/lake.yaml", "/srv/defs/a/lake.yaml", "/ci/defs/b/lake.yaml")
+    ]
+    assert keys[0] == keys[1] != keys[2], "another checkout finds the state that was refreshed"
 
 
 def test_translation_changes_both_assets_and_their_checks(python: str) -> None:

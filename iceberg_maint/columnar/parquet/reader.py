@@ -16,7 +16,7 @@ from iceberg_maint.columnar.read.leaves import numbers_of
 from iceberg_maint.columnar.storage import FileRange, arrow_file
 
 _ARROW_SCHEMA = b"ARROW:schema"
-_SCHEMA_FIELD = 2
+SCHEMA_FIELD = 2
 _FEW_ROWS = 4_000
 """Rows of a chunk below which a call costs more than to read its rows. Arrow validates many chunks in one call, and
 takes ten times as long for a row."""
@@ -99,7 +99,7 @@ def footer_of(contents: pa.Buffer | FileRange | bytes | memoryview) -> bytes:
 def schema_bytes(contents: pa.Buffer | FileRange | bytes | memoryview) -> bytes:
     """Returns the first bytes of a footer, through its schema. Raises ThriftError."""
     footer = footer_of(contents)
-    return footer[: head(footer, _SCHEMA_FIELD)[1]]
+    return footer[: head(footer, SCHEMA_FIELD)[1]]
 
 
 def stored_schema(metadata: Any) -> bytes | None:

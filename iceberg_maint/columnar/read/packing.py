@@ -19,12 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from iceberg_maint.columnar.parquet.parquet_metadata import MAGIC
-from iceberg_maint.columnar.parquet.reader import footer_of, schema_bytes, stored_schema
+from iceberg_maint.columnar.parquet.reader import SCHEMA_FIELD, footer_of, schema_bytes, stored_schema
 from iceberg_maint.columnar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftError, encoded, head
 from iceberg_maint.columnar.read.decimals import Integers, without_notes
 from iceberg_maint.columnar.storage import raise_shortage
 
-_SCHEMA_FIELD = 2
 MOST_BYTES = 256 * 1024
 _MOST_CHUNK_BYTES = 4 * 1024
 _VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
@@ -176,7 +175,7 @@ class _Packing:
 
     def _footer(self) -> bytes:
         # Arrow has the entries of a footer. To parse all of it takes as long as a page takes in each column.
-        form, _ = head(self._start, _SCHEMA_FIELD)
+        form, _ = head(self._start, SCHEMA_FIELD)
         entries = [
             {1: (BINARY, k), 2: (BINARY, v)} for k, v in (self._files[0].metadata.metadata or {}).items()
         ]
