@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.qualification.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.qualification.chaos.maintainer import maintained
 from iceberg_maint_tests.qualification.chaos.observer import Observer
-from iceberg_maint_tests.qualification.chaos.processes import KILLS, MAINTAINERS, WRITERS, Member, Run
+from iceberg_maint_tests.qualification.chaos.processes import KILLS, MAINTAINERS, WRITERS, Run
 from iceberg_maint_tests.qualification.chaos.result import result
 from iceberg_maint_tests.qualification.surroundings.parts import Parts
 from iceberg_maint_tests.qualification.surroundings.stores import CACHE, folder_or_s3
@@ -94,18 +92,12 @@ def conduct(folder: Path, seconds: float, seed: int, store_name: str = "local") 
         _wait(lambda: all(_is_ready(run.place.journal(name)) for name in crew), "the crew")
         began = time.time()
         _go_on(run, observer, time.monotonic() + seconds)
-        for name in WRITERS:
-            _stop(run.members[name])
+        _stop(run, observer, WRITERS)
         ended = time.time()
-        for name in MAINTAINERS:
-            _stop(run.members[name])
-        for table in TABLES:
-            observer.poll(table)
+        _stop(run, observer, MAINTAINERS)
         _check_history(run, observer)
         heads = _check_all(run, observer)
-        rounds = _drain(observer.context)
-        for table in TABLES:
-            observer.poll(table)
+        rounds = _drain(observer)
         heads += _check_all(run, observer)
         _check_history(run, observer)
         run.count_cpu()
@@ -142,7 +134,7 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _poll(run: Run, observer: Observer, aged: ChaosTable) -> None:
+def _poll(run: Run, observer: Observer, aged: ChaosTable | None = None) -> None:
     """Looks at every table and makes the files of one reading old. One look may fail; a snapshot that no
     look has seen is a gap in the end."""
     for table in TABLES:
@@ -202,8 +194,9 @@ def _check_history(run: Run, observer: Observer) -> None:
         run.faults += [f"{table}: {fault}" for fault in found]
 
 
-def _drain(context: Context) -> int | None:
+def _drain(observer: Observer) -> int | None:
     """Maintains every table until nothing is due; the number of rounds, None where there is no end to it."""
+    context = observer.context
     for number in range(1, _DRAIN_ROUNDS + 1):
         busy = False
         for table in TABLES:
@@ -211,17 +204,25 @@ def _drain(context: Context) -> int | None:
             busy |= any(
                 o.operation in DATA_OPERATIONS and (o.batches or o.reason in _WAITS) for o in outcomes
             )
+            # The next round may expire what this one has committed.
+            observer.poll(table)
         if not busy:
             return number
         time.sleep(5)
     return None
 
 
-def _stop(member: Member) -> None:
-    if member.process.poll() is None:
-        member.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            member.process.wait(_STOP_SECONDS)
+def _stop(run: Run, observer: Observer, names: Sequence[str]) -> None:
+    """Ends these members, and looks at every table meanwhile and afterwards: the others still commit and expire."""
+    processes = [run.members[name].process for name in names]
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + _STOP_SECONDS
+    while any(p.poll() is None for p in processes) and time.monotonic() < until:
+        _poll(run, observer)
+        time.sleep(_POLL_SECONDS)
+    for table in TABLES:
+        observer.poll(table)
 
 
 def _end(run: Run) -> None:
