@@ -16,7 +16,7 @@ from iceberg_maint.component.received import Received, launch_extras
 from iceberg_maint.component.table_assets import OBSERVE_CRON, TableAssets, table_assets
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.assets.op_asset import Metadata, Op, build_op_asset, omit_missing_outputs
-from iceberg_maint.defs.names import ENGINE_TAG
+from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
 
@@ -127,6 +127,8 @@ def _execute(context: dg.AssetExecutionContext, received: Received, launcher: La
     """Does the work of an asset of a table, or measures the table if the run has checks only."""
     assets = received.assets
     omit_missing_outputs(context.log)
+    if TABLE_TAG not in context.run.tags:
+        context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: str(assets.table)})
     _limit_pool(context.instance, assets.pool)
     if received.must_yield():
         received.leave_due()

@@ -168,8 +168,8 @@ def _red_text(state: TableState, at: Attestation) -> str:
             f"{state.table}: snapshot {newest.snapshot_id} by {newest.maintainer} claims to change no row: "
             f"{newest.detail}.{others}",
             f"stop that maintainer, see the rows and the plan of the roll-back with "
-            f"`{command_line('attest', str(state.table), '--snapshot', str(newest.snapshot_id))}`, and end this with its "
-            "option --accept.",
+            f"`{command_line('attest', str(state.table), '--snapshot', str(newest.snapshot_id))}`, and end this with "
+            f"`{command_line('attest', str(state.table), '--accept', str(newest.snapshot_id))}`.",
         )
     )
 

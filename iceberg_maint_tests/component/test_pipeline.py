@@ -13,7 +13,7 @@ from dagster._core.execution.api import create_execution_plan
 
 from iceberg_maint.component import Options, build_iceberg_maintenance_defs
 from iceberg_maint.component.pipeline import Pipeline, uses_in_progress
-from iceberg_maint.defs.names import ENGINE_TAG, NO_PROGRESS_CHECK
+from iceberg_maint.defs.names import ENGINE_TAG, NO_PROGRESS_CHECK, TABLE_TAG
 from iceberg_maint_tests.support.component.pipeline import (
     AUTOMATION,
     DAYS,
@@ -119,8 +119,12 @@ def test_run_in_the_queue_of_maintenance_itself_is_no_reason_to_wait(with_one_sl
 
 def test_run_in_the_queue_does_not_hold_up_maintenance_where_slots_are_free(project: PipelineProject) -> None:
     project.enqueue(report.key)
-    assert project.run(project.sends(STARTED, health(), DONE), AUTOMATION).success
+    result = project.run(project.sends(STARTED, health(), DONE), AUTOMATION)
+    assert result.success
     assert project.launched == 1
+    run = project.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags[TABLE_TAG] == "lake.db.events"
 
 
 @pytest.mark.variant

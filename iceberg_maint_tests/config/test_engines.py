@@ -59,7 +59,8 @@ def test_engines_of_a_table_are_those_of_its_pattern(tmp_path: Path) -> None:
         ),
         (
             "defaults: {rewrite_data_files: {engines: [trino]}}",
-            "defaults.rewrite_data_files.engines must be a list of spark",
+            "defaults.rewrite_data_files.engines names the engine trino, which is not configured. "
+            "Fix: add engines.trino with its uri, or remove trino.",
         ),
         (
             TRINO + "defaults: {rewrite_manifests: {engines: []}}",
