@@ -19,23 +19,20 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.assets.asset_definitions import (
-    SPARK_RESOURCE,
     build_fleet_asset,
     build_fleet_schedule,
     build_fleet_sensor,
     build_housekeeping_asset,
     build_table_asset,
 )
+from iceberg_maint.defs.assets.spark_resource import SPARK_RESOURCE, LazySpark
 from iceberg_maint.defs.automation.maintenance_sensor import build_automation_sensors
 from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
 from iceberg_maint.defs.automation.tick_observation import READ_TIMEOUT_SECONDS, TickObservation
@@ -163,7 +160,8 @@ def _build(
         context = context.ended_by(adapters.end_process)
     executor = build_executor(context.ledger.leases, context.observers.telemetry, context.process.end)
     session = dg.ResourceDefinition.hardcoded_resource(
-        LazySession(context), description="The process's Spark session, started at the first batch."
+        LazySpark(context),
+        description="The process's JVM and its Spark session. Each starts when work needs it.",
     )
     scheduled = [(w, build_fleet_asset(w, translator)) for w in fleet_work if w.schedule is not None]
     fleet_assets = [asset for _, asset in scheduled]
@@ -270,18 +268,3 @@ def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
         f"op name {translator.get_housekeeping_op_name(table)!r}",
         f"pool {translator.get_pool(table)!r}",
     )
-
-
-class LazySession:
-    """The Spark resource. It computes its settings at the first batch.
-
-    The settings name jars of this machine. A run without work needs no jars.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    @cached_property
-    def spark_session(self) -> Any:
-        """The process's Spark session. The first access fixes Spark's static settings."""
-        return LazyPySparkResource(spark_config=dict(self._context.engine.spark.conf())).spark_session

@@ -17,7 +17,7 @@ import pytest
 
 from iceberg_maint_tests.support.component.alone import dagster_alone
 from iceberg_maint_tests.support.component.project import Project
-from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake, make_table
+from iceberg_maint_tests.support.e2e.lake import catalog_of, iceberg_maint, make_lake, make_table
 
 pytestmark = [
     pytest.mark.slow,
@@ -119,6 +119,10 @@ def test_materialization_heals_its_partitions_and_reports_each(project: Project,
     assert checks(said, "small_files") == {"p=0": True, "p=1": True, "p=2": False}
     assert checks(said, "maintenance_due") == {"p=0": True, "p=1": True, "p=2": False}
     assert any("IMPROVED (small_files)" in e.get("text", "") for e in said["events"] if e["kind"] == "log")
+    history = json.loads(iceberg_maint(["history", "db.events", "--json"], lake / "config.yaml").stdout)
+    versions = {r["versions"]["spark"] for r in history["records"] if r["versions"]}
+    assert versions
+    assert all(version.endswith(", not started") for version in versions), versions
 
 
 @pytest.mark.variant  # defs/test_table_run.py has the refusal

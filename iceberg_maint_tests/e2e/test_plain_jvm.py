@@ -112,6 +112,30 @@ time.sleep(300)
     assert ended(process.pid)
 
 
+def test_run_of_dagster_starts_no_spark_context(tmp_path: Path) -> None:
+    config = started(tmp_path, "when_needed")
+    listed = tmp_path / "tables.json"
+    listed.write_text(json.dumps({"version": 1, "tables": [["lake", "db", "t"]]}), "utf-8")
+    program = """
+import dagster as dg
+from iceberg_maint.definitions import defs
+job = defs.resolve_job_def("__ASSET_JOB")
+assert job.execute_in_process(asset_selection=[dg.AssetKey(["lake", "db", "t"])]).success
+"""
+    settings = {"ICEBERG_MAINT_CONFIG": str(config), "ICEBERG_MAINT_TABLE_LIST": str(listed)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(catalog_of(tmp_path).load_table(TABLE).inspect.data_files()) == PARTITIONS
+    [version] = spark_of_records(config)
+    assert version.endswith(", not started")
+
+
 def test_spark_starts_in_the_same_jvm_when_work_needs_it(tmp_path: Path) -> None:
     config = started(tmp_path, "when_needed")
     text = config.read_text("utf-8").replace(

@@ -10,6 +10,7 @@ from iceberg_maint.defs.assets.data_run import MaintenanceRun
 from iceberg_maint.defs.assets.housekeeping_metadata import counts_metadata
 from iceberg_maint.defs.assets.housekeeping_run import HousekeepingRun
 from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
+from iceberg_maint.defs.assets.spark_resource import SPARK_RESOURCE, driver_of
 from iceberg_maint.defs.assets.table_specs import (
     check_specs,
     housekeeping_check_specs,
@@ -22,7 +23,6 @@ from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.integrations import FleetWork
 
-SPARK_RESOURCE = "pyspark"
 INTERVAL_SECONDS = 60
 """Seconds between two turns of work on the fleet that has no schedule, at least."""
 
@@ -61,7 +61,7 @@ def _op(
     translator: IcebergTranslator,
 ) -> Op:
     def execute(context: dg.AssetExecutionContext) -> None:
-        run(context, table, loop_context, translator, lambda: context.resources.pyspark.spark_session)()
+        run(context, table, loop_context, translator, lambda: driver_of(context.resources.pyspark))()
 
     return Op(name, translator.get_pool(table), execute, frozenset({SPARK_RESOURCE}))
 
