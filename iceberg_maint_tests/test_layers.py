@@ -52,7 +52,7 @@ ROOMS: dict[str, str] = {
     "engines.spark.scan": "CORE errors ports engines.spark.jvm",
     "engines.spark.health": "CORE errors ports engines.spark.jvm engines.spark.scan",
     "engines.spark.rewrite": "CORE errors ports engines.spark.jvm engines.spark.scan",
-    "engines.spark.rewrite.columnar": "CORE errors ports columnar engines.spark.jvm engines.spark.scan engines.spark.rewrite",
+    "engines.spark.rewrite.columnar": "CORE errors machine ports columnar engines.spark.jvm engines.spark.scan engines.spark.rewrite",
     "engines.spark.deletes": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan",
     "engines.spark.commit": "CORE errors ports engines.spark.jvm engines.spark.scan",
     "engines.spark": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan engines.spark.health "

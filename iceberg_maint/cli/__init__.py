@@ -7,7 +7,6 @@ import importlib
 import itertools
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from iceberg_maint import __version__
 from iceberg_maint.cli.command import session_of, shared_options
 from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import EXIT_USAGE, ConfigurationError, IcebergMaintError, log_printable_messages
+from iceberg_maint.machine.without_pandas import hide_pandas
 
 # Command → (module of `cli`, or of the package after a dot; description), in the order of use.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -126,15 +126,6 @@ def iceberg_maint(context: click.Context, config_path: Path | None, as_json: boo
     session_of(context, config_path, as_json=as_json)
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Hides pandas, which no command uses. PyIceberg's file system imports pyarrow.dataset, and that would import pandas for
-    0.25 s of CPU."""
-
-    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("the command line runs without pandas", name=fullname)
-
-
 _NEW_OBJECTS = 20_000
 """New objects after which Python searches for garbage. After 700, its default, the searches take a twelfth of the CPU of an
 import and of `tables` of a large fleet."""
@@ -171,6 +162,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(str(error), err=True)
         sys.exit(EXIT_USAGE)
     gc.set_threshold(_NEW_OBJECTS)
-    sys.meta_path.insert(0, _WithoutPandas())
+    hide_pandas()
     log_printable_messages()
     iceberg_maint.main(args=None if arguments is None else list(arguments), prog_name="iceberg-maint")

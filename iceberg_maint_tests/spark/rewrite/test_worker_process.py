@@ -40,6 +40,16 @@ def test_results_have_the_order_of_the_calls_and_each_job_has_new_workers() -> N
     assert all(map(is_gone, pids[0] | pids[1]))
 
 
+def test_worker_that_converts_values_loads_no_pandas() -> None:
+    def loads(value: int) -> str:
+        import pyarrow
+
+        pyarrow.array([value])
+        return str("pandas" in sys.modules)
+
+    assert run_calls(loads, [(1,)], 1, 0, nothing) == ["False"]
+
+
 def test_no_calls_start_no_worker() -> None:
     assert run_calls(named, [], 2, 0, nothing) == []
 

@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from iceberg_maint.core.outcomes.failures import WORKER_KILLED
+from iceberg_maint.machine.without_pandas import hide_pandas
 
 ENVIRONMENT = {
     "MIMALLOC_PURGE_DELAY": "60000",
@@ -183,6 +184,7 @@ def main() -> None:
     """Runs the parent."""
     signal.signal(signal.SIGCHLD, _reap)
     control = socket.socket(fileno=0)
+    hide_pandas()
     # Without Arrow, the task says so.
     with suppress(ImportError):
         import iceberg_maint.columnar.deleted_positions
