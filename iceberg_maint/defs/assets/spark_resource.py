@@ -6,8 +6,6 @@ import threading
 from functools import cached_property
 from typing import Any
 
-from dagster_pyspark import LazyPySparkResource
-
 from iceberg_maint.loop.context import Context
 
 SPARK_RESOURCE = "pyspark"
@@ -32,6 +30,9 @@ class LazySpark:
     @cached_property
     def spark_session(self) -> Any:
         """The process's Spark session, for other ops. The first access fixes Spark's static settings."""
+        # It imports PySpark, which most processes of Dagster never use.
+        from dagster_pyspark import LazyPySparkResource
+
         return LazyPySparkResource(spark_config=dict(self._context.engine.spark.conf())).spark_session
 
 

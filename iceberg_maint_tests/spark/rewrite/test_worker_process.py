@@ -42,9 +42,9 @@ def test_results_have_the_order_of_the_calls_and_each_job_has_new_workers() -> N
 
 def test_worker_that_converts_values_loads_no_pandas() -> None:
     def loads(value: int) -> str:
-        import pyarrow
+        import pyarrow as pa
 
-        pyarrow.array([value])
+        pa.array([value])
         return str("pandas" in sys.modules)
 
     assert run_calls(loads, [(1,)], 1, 0, nothing) == ["False"]
