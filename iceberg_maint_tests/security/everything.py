@@ -2,7 +2,7 @@
 
     python -m iceberg_maint_tests.security.everything TABLE
 
-It starts Spark by Dagster's own way and ends with calls that fail, at home and in Dagster.
+It asks Dagster's resource for a Spark session, and ends with calls that fail, at home and in Dagster.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.cli import main as program
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.assets.spark_resource import SPARK_RESOURCE
 from iceberg_maint.defs.load_definitions import definitions_from
 from iceberg_maint.defs.runs import table_run
 from iceberg_maint.demo.heal import InProcessDagster
@@ -55,12 +56,10 @@ def call(*arguments: str) -> int:
     return 0
 
 
-def check_they_arrive() -> None:
+def check_they_arrive(defs: dg.Definitions) -> None:
     """The secrets are where they are needed: else their absence elsewhere would prove nothing."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    assert spark is not None
+    resource = defs.get_repository_def().get_top_level_resources()[SPARK_RESOURCE]
+    spark = resource.resource_fn(dg.build_init_resource_context()).spark_session
     for name, canary in settings().items():
         key = name if name.startswith("spark.") else f"spark.sql.catalog.lake.{name}"
         assert spark.conf.get(key) == canary, name
@@ -83,7 +82,7 @@ def main() -> None:
     lake = InProcessDagster(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
     assert lake.observe().success
     assert lake.run(TableId.parse(table), lake.partitions(TableId.parse(table))).success
-    check_they_arrive()
+    check_they_arrive(defs)
     codes = {" ".join(c): call(*c) for c in commands(table)}
     assert set(codes.values()) == {0}, codes
     PyIcebergCatalog.pin = leak  # type: ignore[method-assign]
