@@ -32,12 +32,11 @@ PolicyFor = Callable[[TableId, Mapping[str, str]], Policy]
 
 @dataclass(frozen=True, slots=True)
 class SparkAccess:
-    """The Spark of this process: its session, its JVM in which the session starts when work needs it, the settings for a
-    session that another program builds, the engine on a given session or JVM, and the verifier of commits. Nothing starts
-    before a call. `memory` is what the settings declare, None if they are another program's."""
+    """The Spark of this process: its session, the settings for a session that another program builds,
+    the engine on a given session, and the verifier of commits. Nothing starts before a call. `memory` is what the
+    settings declare, None if they are another program's."""
 
     session: SessionFactory
-    driver: SessionFactory
     conf: Callable[[], Mapping[str, str]]
     engine_of: Callable[[SessionFactory], Engine]
     verifier: Callable[[], Verifier]
@@ -72,7 +71,7 @@ class EngineAccess:
             return self._engine
 
     def on_session(self, session: SessionFactory) -> EngineAccess:
-        """Returns the engine on another program's session, or on a JVM."""
+        """Returns the engine on another program's session."""
         spark = replace(self.spark, memory=None)
         return EngineAccess(
             lambda: spark.engine_of(session), spark, self.row_types, self.elsewhere, measures=self.measures

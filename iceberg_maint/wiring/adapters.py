@@ -331,7 +331,6 @@ def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAcces
 
     return SparkAccess(
         session=lambda: session(config),
-        driver=lambda: driver(config),
         conf=lambda: launched_spark_conf(config),
         engine_of=lambda given: spark_engine(catalogs, checked(given)),
         verifier=verifier,

@@ -20,13 +20,14 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.policy.runs import RetryPolicy, WindowsPolicy
+from iceberg_maint.defs.assets import data_run
 from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.runs.examined import EXAMINED
-from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.loop.context import EngineAccess
 from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, WrittenFile
 from iceberg_maint_tests.support.context import context_with, spark_access
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
@@ -306,14 +307,10 @@ SETTINGS = {"run_monitoring": {"enabled": True, "free_slots_after_run_end_second
 
 
 @pytest.fixture(autouse=True)
-def early_starts(monkeypatch: pytest.MonkeyPatch) -> list[EarlySession]:
-    """The sessions that runs started early. These tests have no Spark."""
-    starts: list[EarlySession] = []
-
-    def start(session: EarlySession) -> None:
-        starts.append(session)
-
-    monkeypatch.setattr(EarlySession, "start", start)
+def early_starts(monkeypatch: pytest.MonkeyPatch) -> list[EngineAccess]:
+    """The engines that runs started early. These tests have no Spark."""
+    starts: list[EngineAccess] = []
+    monkeypatch.setattr(data_run, "start_early", starts.append)
     return starts
 
 

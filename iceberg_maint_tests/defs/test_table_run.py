@@ -21,10 +21,10 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs.automation.observations import read_last_observation
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
-from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.schema import lease
 from iceberg_maint.loop import request
+from iceberg_maint.loop.context import EngineAccess
 from iceberg_maint.report.deferrals import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
 from iceberg_maint_tests.support.fakes.catalog import UNPARTITIONED
@@ -54,7 +54,7 @@ def test_run_of_one_partition_touches_only_it(world: World, sick: Table) -> None
 
 
 def test_run_with_due_work_starts_spark_before_it_measures(
-    world: World, sick: Table, early_starts: list[EarlySession]
+    world: World, sick: Table, early_starts: list[EngineAccess]
 ) -> None:
     world.maintain(T, key("d1"))
     assert len(early_starts) == 1
@@ -91,7 +91,7 @@ def test_run_logs_its_progress_inside_a_batch_at_least_every_ten_seconds(
     assert max(gaps) == 8
 
 
-def test_run_of_a_healthy_table_starts_no_spark(world: World, early_starts: list[EarlySession]) -> None:
+def test_run_of_a_healthy_table_starts_no_spark(world: World, early_starts: list[EngineAccess]) -> None:
     world.catalog.create("db.t").add("d1", 1)
     world.observe()
     assert world.maintain(T, key("d1")).success

@@ -32,7 +32,7 @@ def no_orphan_scan(_table: object) -> Any:
 
 def spark_access(**parts: Any) -> SparkAccess:
     """The Spark of a context, with these parts."""
-    missing = dict.fromkeys(("session", "driver", "conf", "engine_of", "verifier"), no_spark)
+    missing = dict.fromkeys(("session", "conf", "engine_of", "verifier"), no_spark)
     return SparkAccess(**{**missing, "memory": None, **parts})
 
 

@@ -10,7 +10,7 @@ from iceberg_maint.defs.assets.data_run import MaintenanceRun
 from iceberg_maint.defs.assets.housekeeping_metadata import counts_metadata
 from iceberg_maint.defs.assets.housekeeping_run import HousekeepingRun
 from iceberg_maint.defs.assets.op_asset import Op, build_op_asset
-from iceberg_maint.defs.assets.spark_resource import SPARK_RESOURCE, driver_of
+from iceberg_maint.defs.assets.spark_resource import SPARK_RESOURCE, on_resource
 from iceberg_maint.defs.assets.table_specs import (
     check_specs,
     housekeeping_check_specs,
@@ -61,7 +61,7 @@ def _op(
     translator: IcebergTranslator,
 ) -> Op:
     def execute(context: dg.AssetExecutionContext) -> None:
-        run(context, table, loop_context, translator, lambda: driver_of(context.resources.pyspark))()
+        run(context, table, on_resource(loop_context, context.resources.pyspark), translator)()
 
     return Op(name, translator.get_pool(table), execute, frozenset({SPARK_RESOURCE}))
 

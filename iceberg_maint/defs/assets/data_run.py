@@ -32,11 +32,11 @@ from iceberg_maint.defs.automation.due_work import stored_decision, stored_polic
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.run_context import RunContext
 from iceberg_maint.defs.runs.table_report import TableReports
-from iceberg_maint.defs.runs.table_run import ReportsFactory, TableRun, report_failures
+from iceberg_maint.defs.runs.table_run import ReportsFactory, TableRun, report_failures, start_early
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.context import Context, SessionFactory
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanReady
 from iceberg_maint.report.deferrals import deferral, refusal
 from iceberg_maint.report.formatting import counted, number, outcome_sentence, size
@@ -57,10 +57,9 @@ class MaintenanceRun(TableRun):
         table: TableId,
         loop_context: Context,
         translator: IcebergTranslator,
-        session: SessionFactory,
         reports: ReportsFactory = TableReports,
     ) -> None:
-        super().__init__(context, table, loop_context, translator, session, reports)
+        super().__init__(context, table, loop_context, translator, reports)
         self._key = translator.get_asset_key(table)
         self._table_uuid, self._operation = "", DATA_OPERATIONS[0]
         self._open: dict[PartitionKey, set[str]] = {}
@@ -96,7 +95,7 @@ class MaintenanceRun(TableRun):
         """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
         measured = self._loop_context.ledger.health.get(self._table)
         if measured is not None and stored_decision(self._loop_context, measured)[1].verdict is Verdict.RUN:
-            self._session.start()
+            start_early(self._loop_context.engine)
 
     def _unknown(self, requested: frozenset[PartitionKey]) -> frozenset[PartitionKey]:
         """The requested keys that no partition of the table has or had. Their checks pass: nothing is wrong

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property
 from typing import Any
 
@@ -12,20 +11,10 @@ SPARK_RESOURCE = "pyspark"
 
 
 class LazySpark:
-    """The resource of this project. A run without work starts nothing, and needs no jars of this machine."""
+    """The resource of this project. Maintenance uses the engine of its context, which starts Spark when work needs it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._lock = threading.Lock()
-        self._driver: Any = None
-
-    @property
-    def driver(self) -> Any:
-        """The process's JVM, in which Spark starts when work needs it."""
-        with self._lock:
-            if self._driver is None:
-                self._driver = self._context.engine.spark.driver()
-            return self._driver
 
     @cached_property
     def spark_session(self) -> Any:
@@ -36,6 +25,6 @@ class LazySpark:
         return LazyPySparkResource(spark_config=dict(self._context.engine.spark.conf())).spark_session
 
 
-def driver_of(resource: Any) -> Any:
-    """The JVM of this project's resource; the session of one that a project has put in its place."""
-    return resource.driver if isinstance(resource, LazySpark) else resource.spark_session
+def on_resource(context: Context, resource: Any) -> Context:
+    """The context with the engine on the session of a resource that a project has put in the place of this project's."""
+    return context if isinstance(resource, LazySpark) else context.on_session(lambda: resource.spark_session)

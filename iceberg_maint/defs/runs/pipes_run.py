@@ -254,9 +254,8 @@ class _PipedRun:
     def maintain(self, limits: RunLimits) -> int:
         """Does the work that the code location of this project does in an op."""
         kind = HousekeepingRun if self._launch.housekeeping else MaintenanceRun
-        session = self._context.engine.spark.driver
         try:
-            run = kind(self._own, self._table, self._context, self._translator, session, self._reports)
+            run = kind(self._own, self._table, self._context, self._translator, self._reports)
             run.limits = limits
             run()
         except dg.RetryRequested as retry:

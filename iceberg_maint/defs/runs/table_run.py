@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import dagster as dg
 
@@ -33,7 +32,7 @@ from iceberg_maint.defs.runs.run_context import ReportContext, RunContext
 from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
-from iceberg_maint.loop.context import Context, SessionFactory
+from iceberg_maint.loop.context import Context, EngineAccess
 from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
 from iceberg_maint.report.certificate import Certificate, CertifiedRun, certificate_markdown, certificate_of
@@ -41,32 +40,15 @@ from iceberg_maint.report.deferrals import refusal
 from iceberg_maint.report.formatting import outcome_sentence, progress_line
 
 
-class EarlySession:
-    """A session factory. After `start` a thread creates the session, and a call waits for it. An error of the
-    start is raised by the call."""
+def start_early(engine: EngineAccess) -> None:
+    """Begins to start the engine in another thread. Its first use waits for that, and raises what it raises again."""
 
-    def __init__(self, session: SessionFactory) -> None:
-        self._session = session
-        self._started: Future[Any] | None = None
+    def start() -> None:
+        with suppress(Exception):
+            engine().start()
 
-    def start(self) -> None:
-        """Begins to create the session. Does nothing the second time."""
-        if self._started is None:
-            self._started = Future()
-            # A daemon: a run that needs no session after all ends without waiting for it.
-            threading.Thread(
-                target=self._create, args=(self._started,), name="start of Spark", daemon=True
-            ).start()
-
-    def __call__(self) -> Any:
-        """The session, which the first call creates unless `start` did."""
-        return self._session() if self._started is None else self._started.result()
-
-    def _create(self, future: Future[Any]) -> None:
-        try:
-            future.set_result(self._session())
-        except BaseException as why:  # noqa: BLE001 - the caller raises it
-            future.set_exception(why)
+    # A daemon: a run that needs no engine after all ends without waiting for it.
+    threading.Thread(target=start, name="start of Spark", daemon=True).start()
 
 
 RETRIES = dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -109,13 +91,11 @@ class TableRun(ABC):
         table: TableId,
         loop_context: Context,
         translator: IcebergTranslator,
-        session: SessionFactory,
         reports: ReportsFactory = TableReports,
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
         self._reports = reports
-        self._session = EarlySession(session)
-        self._loop_context = loop_context.on_session(self._session)
+        self._loop_context = loop_context
         self._requested: frozenset[PartitionKey] | None = None
         self._sizes_before: tuple[int, ...] = ()
         self._started_ms = loop_context.clock.now_ms()
