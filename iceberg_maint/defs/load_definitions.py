@@ -161,7 +161,7 @@ def _build(
     executor = build_executor(context.ledger.leases, context.observers.telemetry, context.process.end)
     session = dg.ResourceDefinition.hardcoded_resource(
         LazySpark(context),
-        description="The process's JVM and its Spark session. Each starts when work needs it.",
+        description="The process's Spark session, for other ops. Maintenance starts it only when its work needs it.",
     )
     scheduled = [(w, build_fleet_asset(w, translator)) for w in fleet_work if w.schedule is not None]
     fleet_assets = [asset for _, asset in scheduled]
