@@ -24,12 +24,13 @@ from iceberg_maint.core.removal.orphan_rules import (
 )
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-from iceberg_maint.removal.table_ownership import log_entries, metadata_versions
+from iceberg_maint.removal.table_ownership import UNREADABLE, log_entries, metadata_versions
 from iceberg_maint.removal.target import Target
 
 _LOGS_READ = 100
 """The number of unlogged metadata files, newest first, whose own logs are read."""
 _PATHS_TOLD = 5
+_PATHS_OF_OWNER = 2
 _OWNERS_TOLD = 5
 _FIX = (
     "find the catalog that points at this file. Keep the table in one catalog only, or configure that catalog here. "
@@ -133,7 +134,7 @@ def _check_line(
     except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
         if is_of_process(error):
             raise
-        unreadable = MetadataVersion(version.path, f"unreadable: {type(error).__name__}")
+        unreadable = MetadataVersion(version.path, f"{UNREADABLE}{type(error).__name__}")
         raise _foreign(state, {unreadable.owner: [unreadable]}, {unreadable.owner: None}) from error
     by_key = {path: _key(path, same) for path, _ in entries}
     ours = _keys(log, same)
@@ -200,13 +201,14 @@ def _foreign(
     owners = []
     for owner, versions in sorted(foreign.items())[:_OWNERS_TOLD]:
         known = f", by the ledger {name}" if (name := names[owner]) else ""
-        paths = ", ".join(v.path for v in versions[:_PATHS_TOLD])
-        more = f" and {len(versions) - _PATHS_TOLD} more" if len(versions) > _PATHS_TOLD else ""
-        whose = owner if owner.startswith("unreadable: ") else f"of the table with uuid {owner}{known}"
+        paths = ", ".join(v.path for v in versions[:_PATHS_OF_OWNER])
+        more = f" and {len(versions) - _PATHS_OF_OWNER} more" if len(versions) > _PATHS_OF_OWNER else ""
+        whose = owner if owner.startswith(UNREADABLE) else f"of the table with uuid {owner}{known}"
         owners.append(f"{paths}{more} ({whose})")
     if len(foreign) > _OWNERS_TOLD:
         owners.append(f"files of {len(foreign) - _OWNERS_TOLD} more tables")
-    adopt = command_line("orphans", "adopt", str(state.table), "UUID")
+    uuids = [owner for owner in foreign if not owner.startswith(UNREADABLE)]
+    adopt = command_line("orphans", "adopt", str(state.table), uuids[0] if len(uuids) == 1 else "UUID")
     return RefusedError(
         "ICM-111",
         f"{state.table} (uuid {state.uuid}) has metadata files of other tables below its location: {'; '.join(owners)}.",

@@ -28,6 +28,8 @@ from iceberg_maint.ports.storage import Store, StoredFile
 KEEP_DAYS = 90
 """A cache that no scan has used for so long is deleted: its table was dropped, or no longer has orphan scans here."""
 _DAY_SECONDS = 86_400
+UNREADABLE = "unreadable: "
+"""How the owner of a metadata file that cannot be read begins."""
 
 
 def delete_unused(folder: Path, now_ms: int) -> None:
@@ -206,7 +208,7 @@ def _version(store: Store, path: str, uuid: str, whole: Iterator[int]) -> Metada
     except Exception as error:  # zlib, json and each wrong type raise their own errors
         if is_of_process(error):
             raise
-        return MetadataVersion(path, f"unreadable: {type(error).__name__}")
+        return MetadataVersion(path, f"{UNREADABLE}{type(error).__name__}")
 
 
 def _is_complete(values: Mapping[str, Any]) -> bool:

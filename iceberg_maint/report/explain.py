@@ -183,6 +183,9 @@ def _last_of(partition: PartitionKey, last: Record | None) -> str | None:
     return None
 
 
+_STOPPED = frozenset({Reason.BACK_OFF, Reason.QUARANTINED})
+
+
 def due_housekeeping(housekeeping: Sequence[Decision]) -> str:
     """The names of the operations of housekeeping that a run would do; empty without one."""
     return ", ".join(d.operation.value for d in housekeeping if d.verdict is Verdict.RUN)
@@ -227,10 +230,11 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
                 f"{counted(warned, 'crosses', 'cross')} a warning threshold."
             )
         due = due_housekeeping(housekeeping)
-        if due:
-            return (
-                f"The data is healthy: no threshold is crossed{_in_any(total)}. Housekeeping is due: {due}."
-            )
+        stopped = ", ".join(d.operation.value for d in housekeeping if d.reason in _STOPPED)
+        if due or stopped:
+            rest = f" Housekeeping is due: {due}." if due else ""
+            rest += f" Waiting after a failure or a refusal: {stopped}." if stopped else ""
+            return f"The data is healthy: no threshold is crossed{_in_any(total)}.{rest}"
         return f"Healthy: no threshold is crossed{_in_any(total)}."
     if decision.reason is Reason.FOREIGN_MAINTAINER:
         return _foreign(decision.evidence)

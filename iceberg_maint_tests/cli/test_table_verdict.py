@@ -258,6 +258,9 @@ def test_run_with_a_refused_orphan_pass_exits_3_and_says_the_code(lake: Lake) ->
     assert (result.exit_code, result.stderr.count("ICM-111")) == (3, 1)
     row = row_of(lake.json("tables", exit_code=3), TableId.parse("lake.db.healthy"))
     assert (row["status"], row["failure"]["code"]) == ("blocked", "ICM-111")
+    assert lake.json("why", "lake.db.healthy")["truth"] == (
+        "The data is healthy: no threshold is crossed. Waiting after a failure or a refusal: remove_orphan_files."
+    )
 
 
 def test_run_refused_for_clocks_says_so_once(lake: Lake) -> None:
