@@ -112,7 +112,7 @@ def servers(
     java = find_java(os.environ, shim_dir=cache / "java")
     (bundle,) = resolve_jars(parse_jars([BUNDLE]), cache / "jars", environment_fetch(java, os.environ))
     os.environ.update(ENVIRONMENT)
-    os.environ["SPARK_SUBMIT_OPTS"] = jvm.options()
+    os.environ["SPARK_SUBMIT_OPTS"] = jvm.environment()["SPARK_SUBMIT_OPTS"]
     with ExitStack() as stack:
         store = s3.Store()
         addresses = Addresses(
