@@ -124,6 +124,6 @@ def _values(folder: Path, addresses: Addresses, master: str) -> Mapping[str, obj
         "master": master,
         # The interpreter without the packages of this environment.
         "python": Path(sys.executable).resolve(),
-        "java_options": jvm.options(),
+        "java_options": jvm.environment()["SPARK_SUBMIT_OPTS"],
         "properties": "\n".join(f"      {k}: {_SECRETS.get(k, v)!r}" for k, v in properties.items()),
     }
