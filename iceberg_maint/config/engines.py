@@ -47,13 +47,12 @@ def check_named_engines(engines: Iterable[str], policies: Mapping[str, Mapping[s
         for path, names in values.items():
             if not path.endswith(".engines") or not isinstance(names, tuple):
                 continue
-            for name in names:
-                if name not in known:
-                    raise ConfigurationError(
-                        "ICM-100",
-                        f"{where}.{path} names the engine {name}, which is not configured.",
-                        f"add engines.{name} with its uri, or remove {name}.",
-                    )
+            if unknown := [n for n in names if n not in known]:
+                raise ConfigurationError(
+                    "ICM-100",
+                    f"{where}.{path} names the engine {unknown[0]}, which is not configured.",
+                    f"add engines.{unknown[0]} with its uri, or remove {unknown[0]}.",
+                )
             if not names or len(set(names)) < len(names):
                 raise _error(f"{where}.{path}", f"a list of {', '.join(sorted(known))}, each at most once")
 

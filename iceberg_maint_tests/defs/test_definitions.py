@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import dagster as dg
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from iceberg_maint import __version__
 from iceberg_maint.core.model.ids import TableId, in_shard
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.defs.assets.spark_resource import LazySpark, on_resource
 from iceberg_maint.defs.automation.conditions import maintenance_condition
 from iceberg_maint.defs.code_location import (
     CodeLocation,
@@ -30,8 +32,9 @@ from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.report.formatting import escape_control_chars
 from iceberg_maint_tests.conftest import PROJECT
-from iceberg_maint_tests.defs.conftest import World, key
+from iceberg_maint_tests.defs.conftest import MemoryEngine, World, key
 from iceberg_maint_tests.security.hostile import HOSTILE
+from iceberg_maint_tests.support.context import changed, spark_access
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +114,19 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
     }
     assert {"table_changes", "observe_schedule", "pyspark", "lost_runs", "due_maintenance"} <= set(told)
     assert [name for name, description in told.items() if not description] == []
+
+
+def test_resource_in_place_of_the_own_one_gives_the_session_of_the_engine(world: World) -> None:
+    sessions: list[object] = []
+
+    def engine_of(session: Callable[[], object]) -> MemoryEngine:
+        sessions.append(session())
+        return world.engine
+
+    context = changed(world.context, spark=spark_access(engine_of=engine_of))
+    assert on_resource(context, LazySpark(context)) is context
+    assert on_resource(context, SimpleNamespace(spark_session="theirs")).engine() is world.engine
+    assert sessions == ["theirs"]
 
 
 def test_condition_asks_no_check(world: World) -> None:

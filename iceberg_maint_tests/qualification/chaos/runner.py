@@ -135,7 +135,7 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
 
 
 def _poll(run: Run, observer: Observer, aged: ChaosTable | None = None) -> None:
-    """Looks at every table and makes the files of one reading old. One look may fail; a snapshot that no
+    """Looks at every table and makes the files of `aged` look old. One look may fail; a snapshot that no
     look has seen is a gap in the end."""
     for table in TABLES:
         try:
@@ -196,11 +196,10 @@ def _check_history(run: Run, observer: Observer) -> None:
 
 def _drain(observer: Observer) -> int | None:
     """Maintains every table until nothing is due; the number of rounds, None where there is no end to it."""
-    context = observer.context
     for number in range(1, _DRAIN_ROUNDS + 1):
         busy = False
         for table in TABLES:
-            outcomes = maintained(context, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
+            outcomes = maintained(observer.context, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
             busy |= any(
                 o.operation in DATA_OPERATIONS and (o.batches or o.reason in _WAITS) for o in outcomes
             )
