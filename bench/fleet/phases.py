@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from threading import get_ident
 from time import process_time
@@ -111,13 +111,8 @@ class _NotedCatalogs(Mapping[str, Any]):
 
 def noted(context: Context, phases: Phases) -> Context:
     """Returns the context with ports that note their calls."""
-    engine_of = context.engine.spark.engine_of
     return changed(
         context,
-        spark=replace(
-            context.engine.spark,
-            engine_of=lambda session: _Noted(engine_of(session), phases, _PHASE_OF_CALL.get),
-        ),
         ledger=with_parts(context.ledger, lambda part: _Noted(part, phases, lambda _name: "ledger")),
         catalogs=_NotedCatalogs(context.catalogs, phases),
         engine=lambda: _Noted(context.engine(), phases, _PHASE_OF_CALL.get),

@@ -79,13 +79,17 @@ def test_limit_of_batches_holds_in_a_run_that_dagster_launched(lake: Lake) -> No
 
 
 @pytest.mark.spark
-def test_process_that_is_asked_to_yield_ends_after_its_batch(lake: Lake) -> None:
+def test_process_that_is_asked_to_yield_at_its_start_starts_no_batch(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The three batches take less than a second: it is asked before it has imported its modules.
+    monkeypatch.setattr("iceberg_maint.component.launch.POLL_SECONDS", 0.05)
     launch = in_subprocess(lake.environment)
 
     def yielding(
         context: dg.AssetExecutionContext, command: Sequence[str], extras: Mapping[str, Any], receive: Receive
     ) -> int:
-        return launch(context, command, extras, lambda messages: receive(messages) or bool(messages))
+        return launch(context, command, extras, lambda messages: receive(messages) or True)
 
     assert lake.run(yielding).success
     assert lake.instance.get_materialized_partitions(KEY) == set()

@@ -77,13 +77,12 @@ quick_dagster.fork_workers()
 
 _config = load_config(None, os.environ)
 _context = adapters.build(_config)
-_spark = _context.engine.spark
 _list = _config.home / "tables.json"
 defs = build_definitions(
     changed(
         _context,
         ledger=replace(_context.ledger, work=_Work(_context.ledger.work)),
-        spark=replace(_spark, engine_of=lambda session: _Engine(_spark.engine_of(session))),
+        engine=lambda: _Engine(_context.engine()),
     ),
     CodeLocation(
         load_table_list(_list, _context.catalogs),
