@@ -58,10 +58,10 @@ class Attestation:
 
     def with_verdict(self, verdict: Verification) -> Attestation:
         """Returns the attestation with this verdict on a snapshot in place of an earlier one. Of a RED one only another RED or a
-        proof takes the place: a weaker look at the same commit refutes nothing."""
+        proof from the files takes the place: without them the same commit cannot be cleared."""
         assert verdict.snapshot_id is not None
         is_red = verdict.snapshot_id in {v.snapshot_id for v in self.red}
-        if is_red and verdict.status not in (VerificationStatus.RED, VerificationStatus.ATTESTED):
+        if is_red and verdict.status is not VerificationStatus.RED and not verdict.is_proved_from_files:
             return replace(self, judged=self.judged + 1)
         unread = [s for s in self.unread if s != verdict.snapshot_id]
         if verdict.status is VerificationStatus.CONSISTENT:

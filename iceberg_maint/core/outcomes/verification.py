@@ -200,6 +200,11 @@ class Verification:
     hazards: tuple[str, ...] = ()
     file_bytes: int = 0
 
+    @property
+    def is_proved_from_files(self) -> bool:
+        """Whether the files have shown that every row is kept, and not the metadata alone."""
+        return self.status is VerificationStatus.ATTESTED and self.after is not None
+
 
 def find_commit(state: TableState, snapshot_id: int) -> MaintenanceCommit | Verification:
     """Returns the commit of this retained snapshot. Returns a verdict if there is none, if it claims nothing, or if its

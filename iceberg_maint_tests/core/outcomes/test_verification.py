@@ -109,17 +109,20 @@ def test_open_verdicts_end_when_accepted_or_rolled_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "left"),
+    ("status", "after", "left"),
     [
-        (VerificationStatus.UNPROVABLE, [2]),
-        (VerificationStatus.CONSISTENT, [2]),
-        (VerificationStatus.RED, [2]),
-        (VerificationStatus.ATTESTED, []),
+        (VerificationStatus.UNPROVABLE, None, [2]),
+        (VerificationStatus.CONSISTENT, None, [2]),
+        (VerificationStatus.RED, Side(1, 0, Fingerprint(1, ((1, 1),))), [2]),
+        (VerificationStatus.ATTESTED, None, [2]),
+        (VerificationStatus.ATTESTED, Side(1, 0, Fingerprint(1, ((1, 1),))), []),
     ],
 )
-def test_red_verdict_gives_way_to_a_proof_alone(status: VerificationStatus, left: list[int]) -> None:
+def test_red_verdict_gives_way_to_a_proof_from_files_alone(
+    status: VerificationStatus, after: Side | None, left: list[int]
+) -> None:
     red = Verification(VerificationStatus.RED, "t", 2, "d", maintainer="m")
-    at = Attestation(1, 1).with_verdict(red).with_verdict(replace(red, status=status))
+    at = Attestation(1, 1).with_verdict(red).with_verdict(replace(red, status=status, after=after))
     assert ([v.snapshot_id for v in at.red], at.unread, at.judged) == (left, (), 2)
 
 
