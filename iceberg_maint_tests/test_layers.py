@@ -110,7 +110,7 @@ MAY_READ_ENVIRONMENT = frozenset(
 START_PROCESSES = frozenset(
     {
         "iceberg_maint.engines.spark.session.driver_jvm",
-        "iceberg_maint.engines.spark.rewrite.columnar.worker_process",
+        "iceberg_maint.engines.spark.rewrite.columnar.workers",
     }
 )
 

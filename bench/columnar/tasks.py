@@ -94,7 +94,7 @@ def _medians(lake: Path, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def _environment() -> dict[str, str]:
-    from iceberg_maint.engines.spark.rewrite.columnar.worker_process import ENVIRONMENT
+    from iceberg_maint.engines.spark.rewrite.columnar.workers import ENVIRONMENT
 
     return {**os.environ, **ENVIRONMENT}
 

@@ -95,7 +95,7 @@ from iceberg_maint.wiring.adapters import load
 engine = load(Path({str(config)!r})).engine()
 engine.start()
 from pyspark import SparkContext
-from iceberg_maint.engines.spark.rewrite.columnar.worker_process import PARENT
+from iceberg_maint.engines.spark.rewrite.columnar.workers import PARENT
 worker = PARENT.connect()
 worker.send(cloudpickle.dumps((0, time.sleep, (300,))))
 print(SparkContext._active_spark_context, engine.versions()["spark"], flush=True)

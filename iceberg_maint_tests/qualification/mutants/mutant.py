@@ -155,7 +155,7 @@ def planted(sources: Mapping[str, str]) -> Iterator[None]:
             yield
     finally:
         sys.meta_path.remove(finder)
-        if workers := sys.modules.get("iceberg_maint.engines.spark.rewrite.columnar.worker_process"):
+        if workers := sys.modules.get("iceberg_maint.engines.spark.rewrite.columnar.workers"):
             workers.PARENT.stop()
         _forget()
         sys.modules.update(before)

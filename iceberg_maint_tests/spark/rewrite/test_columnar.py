@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.engines.spark.rewrite.columnar import key_positions, strategy, worker
 from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
-from iceberg_maint.engines.spark.rewrite.columnar.worker_process import ENVIRONMENT
+from iceberg_maint.engines.spark.rewrite.columnar.workers import ENVIRONMENT
 from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written

@@ -27,7 +27,8 @@ from iceberg_maint.engines.spark.jvm.java_errors import (
     WorkerFailedError,
     one_line,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.worker_process import ENVIRONMENT, NEW_OBJECTS, run_calls
+from iceberg_maint.engines.spark.rewrite.columnar.worker_process import NEW_OBJECTS
+from iceberg_maint.engines.spark.rewrite.columnar.workers import ENVIRONMENT, run_calls
 
 MOST_BYTES = 1024 * 1024
 """Input bytes of a batch whose tasks run here."""

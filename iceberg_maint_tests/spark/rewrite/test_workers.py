@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.engines.spark.rewrite.columnar.worker_process import WorkerLostError, run_calls
+from iceberg_maint.engines.spark.rewrite.columnar.workers import PARENT, WorkerLostError, run_calls
 
 MEMORY = 1 << 30
 
@@ -32,12 +33,35 @@ def is_gone(pid: str) -> bool:
     return not (Path("/proc") / pid).exists()
 
 
-def test_results_have_the_order_of_the_calls_and_each_job_has_new_workers() -> None:
+def test_results_have_the_order_of_the_calls_and_a_job_uses_the_workers_of_the_last_one() -> None:
     jobs = [run_calls(named, [("a", 1), ("b", 2), ("c", 3)], 2, 0, nothing) for _ in range(2)]
     assert [[text.split()[1] for text in found] for found in jobs] == [["a1", "b2", "c3"]] * 2
     pids = [{text.split()[0] for text in found} for found in jobs]
-    assert ([len(p) for p in pids], pids[0] & pids[1]) == ([2, 2], set())
-    assert all(map(is_gone, pids[0] | pids[1]))
+    assert (len(pids[0]), pids[1]) == (2, pids[0])
+    PARENT.stop()
+    assert all(map(is_gone, pids[0]))
+
+
+def test_idle_worker_that_ended_is_replaced() -> None:
+    [first] = run_calls(named, [("a", 1)], 1, 0, nothing)
+    os.kill(int(first.split()[0]), signal.SIGKILL)
+    assert is_gone(first.split()[0])
+    [second] = run_calls(named, [("a", 1)], 1, 0, nothing)
+    assert second.split()[0] != first.split()[0]
+
+
+def test_idle_worker_returns_the_memory_of_its_last_call() -> None:
+    def call() -> str:
+        import pyarrow as pa
+
+        memoryview(pa.allocate_buffer(MEMORY // 2)).cast("B")[::4096] = bytes(MEMORY // 2 // 4096)
+        return str(os.getpid())
+
+    [pid] = run_calls(call, [()], 1, 0, nothing)
+    statm, before = Path("/proc") / pid / "statm", time.monotonic()
+    while int(statm.read_text().split()[1]) * 4096 > MEMORY // 4 and time.monotonic() - before < 30:
+        time.sleep(0.01)
+    assert int(statm.read_text().split()[1]) * 4096 < MEMORY // 4
 
 
 def test_worker_that_converts_values_loads_no_pandas() -> None:
@@ -111,6 +135,14 @@ def test_lost_connection_of_a_call_is_its_own_error() -> None:
         run_calls(call, [()], 1, 0, nothing)
 
 
+def test_limit_of_memory_is_that_of_the_call() -> None:
+    def call() -> str:
+        return f"{os.getpid()} {resource.getrlimit(resource.RLIMIT_AS)[0]}"
+
+    pids, limits = zip(*(run_calls(call, [()], 1, n, nothing)[0].split() for n in (MEMORY, 0)), strict=True)
+    assert (len(set(pids)), limits) == (1, (str(MEMORY), str(resource.getrlimit(resource.RLIMIT_AS)[0])))
+
+
 @pytest.mark.variant
 def test_worker_gets_no_more_memory_than_it_may_have() -> None:
     def call() -> str:
@@ -125,7 +157,7 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import os, time
 from pathlib import Path
-from iceberg_maint.engines.spark.rewrite.columnar.worker_process import run_calls
+from iceberg_maint.engines.spark.rewrite.columnar.workers import run_calls
 pid = Path({str(tmp_path / "pid")!r})
 def call():
     pid.write_text(f"{{os.getpid()}} {{os.getppid()}}")
