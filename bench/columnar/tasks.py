@@ -5,7 +5,8 @@
 A task is a partition. `ours` is what a worker runs. `plain` reads the files, writes them as one (zstd, page index, checksums,
 dictionaries as Arrow chooses), takes bounds and a SHA-256, reads the output back and compares it: no path of ours should need
 more. Each variant runs all tasks of a table in a fresh process of one thread, in turns, forwards and backwards. Figures are
-medians: CPU seconds, peak memory of the process, bytes written. Exits 1 if ours needs more CPU than plain, above noise.
+medians: CPU seconds, peak memory of the process, bytes written, and how the CPU of ours divides among its
+phases. Exits 1 if ours needs more CPU than plain, above noise.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def main() -> int:
         ours, plain = (medians[v] for v in VARIANTS)
         columns = ", ".join(f"{k} {ours[k]} / {plain[k]}" for k in plain)
         print(
-            f"{name}: {columns}; plain over ours {plain['cpu_seconds'] / ours['cpu_seconds']:.2f}", flush=True
+            f"{name}: {columns}; plain over ours {plain['cpu_seconds'] / ours['cpu_seconds']:.2f}; {_shares(ours)}",
+            flush=True,
         )
         if ours["cpu_seconds"] > NOISE * plain["cpu_seconds"]:
             missed.append(name)
@@ -86,11 +88,16 @@ def _medians(lake: Path, rounds: int) -> dict[str, dict[str, float]]:
             runs[variant].append(json.loads(run.stdout.splitlines()[-1]))
             print(lake.name, variant, runs[variant][-1], file=sys.stderr, flush=True)
     return {
-        variant: {
-            key: statistics.median(r[key] for r in of_variant) for key in ("cpu_seconds", "peak_mb", "mb")
-        }
+        variant: {key: statistics.median(r[key] for r in of_variant) for key in of_variant[0]}
         for variant, of_variant in runs.items()
     }
+
+
+def _shares(run: dict[str, float]) -> str:
+    """The phases as shares of the CPU."""
+    phases = {k: v for k, v in run.items() if k not in ("cpu_seconds", "peak_mb", "mb")}
+    phases["rest"] = run["cpu_seconds"] - sum(phases.values())
+    return ", ".join(f"{k} {100 * v / run['cpu_seconds']:.0f} %" for k, v in phases.items())
 
 
 def _environment() -> dict[str, str]:
