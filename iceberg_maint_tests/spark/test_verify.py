@@ -133,6 +133,8 @@ def test_verify_of_a_delete_dropped_that_applies_to_a_file_left_alone_is_differe
     assert found.after is not None
     assert (found.before.data_files, found.after.data_files) == (3, 2)
     assert (found.before.fingerprint.rows, found.after.fingerprint.rows) == (2, 3)
+    assert found.difference is not None
+    assert (found.difference.lost, found.difference.gained) == (0, 1)
 
 
 def test_verify_of_a_fingerprint_that_was_not_these_rows_is_different(lake: Lake) -> None:

@@ -175,6 +175,19 @@ def test_fingerprint_of_structs_in_each_other_distinguishes_the_innermost_values
     assert len({f.text() for f in found}) == 5
 
 
+def test_fingerprint_of_a_struct_in_six_others_is_that_of_a_list_of_it(spark: SparkSession) -> None:
+    def hashed(value: int, seed: int) -> int:
+        for _outer in range(6):
+            seed = xx_int(0, seed)
+        element = xx_long(value, xx_int(0, xx_int(0, 42)))
+        return xx_long(element, seed)
+
+    text = "id"
+    for _struct in range(7):
+        text = f"named_struct('f', {text})"
+    assert of(spark, f"select {text} as c from range(1, 3)") == by_hand([(1,), (2,)], (1,), (hashed,))
+
+
 @pytest.mark.variant
 def test_fingerprint_of_a_thousand_columns_is_computed(spark: SparkSession) -> None:
     found = of(spark, f"select {', '.join(f'id + {n} as c{n}' for n in range(1000))} from range(2)")
