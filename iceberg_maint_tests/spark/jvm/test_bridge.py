@@ -12,7 +12,7 @@ from typing import Any
 from py4j.clientserver import JavaParameters, PythonParameters, PythonServer
 from py4j.java_gateway import JavaClass, JavaPackage
 
-from iceberg_maint.engines.spark.jvm.bridge import Bridge, Names
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, Names, PlainJvm
 
 CLIENT = SimpleNamespace(gateway_property=SimpleNamespace(pool=None), converters=None)
 
@@ -83,6 +83,24 @@ def test_once_makes_each_thing_once_for_each_bridge() -> None:
 
     assert [one.once(make), other.once(make), one.once(make)] == [1, 2, 1]
     assert made == [one, other]
+
+
+def session_of(gateway: Any) -> Any:
+    """As much of a session in this JVM as a bridge asks for."""
+    return SimpleNamespace(_jvm=SimpleNamespace(), sparkContext=SimpleNamespace(_gateway=gateway))
+
+
+def test_bridge_of_a_jvm_is_that_of_the_first_session_in_it_alone() -> None:
+    gateway, other = (SimpleNamespace(jvm=Package("jvm", [])) for _ in range(2))
+    first = session_of(gateway)
+    bridge = Bridge(PlainJvm(gateway, {"a": "b"}, lambda: first))
+    assert bridge.is_driver(PlainJvm(gateway, {"a": "b"}, lambda: first))
+    assert not bridge.is_driver(PlainJvm(gateway, {}, lambda: first))
+    assert not bridge.is_driver(session_of(other))
+    assert not bridge.has_spark
+    assert bridge.is_driver(first)
+    assert not bridge.is_driver(session_of(gateway))
+    assert bridge.spark is first
 
 
 def test_callback_server_closes_after_its_jvm_has_died() -> None:

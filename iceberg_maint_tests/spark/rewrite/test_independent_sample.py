@@ -104,6 +104,13 @@ def test_lineage_that_a_rewrite_has_written_is_sampled(shop: Workshop) -> None:
     assert sampled(shop, name) == "45 rows of row group 0 of FILE, 4 of 4 columns"
 
 
+def test_rows_of_one_input_file_are_sampled(shop: Workshop) -> None:
+    name = shop.new_name("native")
+    file = shop.writers.append(shop.writers.create(name, version=2), rows_of(range(10)))
+    shop.writers.delete_at(shop.writers.load(name), {str(file.location()): [4]})
+    assert sampled(shop, name) == "9 rows of row group 0 of FILE, 2 of 2 columns"
+
+
 def test_rows_of_an_evolved_schema_are_sampled_by_field_id_and_with_defaults(shop: Workshop) -> None:
     name = evolved_table(shop, version=3)
     iceberg = shop.bridge.iceberg

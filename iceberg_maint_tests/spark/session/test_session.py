@@ -23,6 +23,7 @@ from iceberg_maint.engines.spark.session.settings import (
     SparkSettings,
     arguments_of,
     catalog_conf,
+    is_plain,
     spark_conf,
 )
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
@@ -65,6 +66,21 @@ def test_catalog_conf_other_kinds_pass_the_uri_on(kind: str) -> None:
         kind,
         "http://127.0.0.1:8181",
     )
+
+
+@pytest.mark.parametrize(
+    ("conf", "plain"),
+    [
+        ({"spark.sql.catalog.c": CATALOG_CLASS, "spark.sql.catalog.d.hadoop.a": "b"}, True),
+        ({"spark.sql.catalog.c": CATALOG_CLASS, "spark.sql.catalog.c.hadoop.a": "b"}, False),
+        ({"spark.sql.catalog.c": "org.example.Catalog"}, False),
+        ({}, False),
+    ],
+)
+def test_catalog_is_plain_if_it_is_iceberg_s_and_has_no_settings_of_hadoop(
+    conf: dict[str, str], plain: bool
+) -> None:
+    assert is_plain(("c", conf)) is plain
 
 
 @pytest.mark.parametrize(
