@@ -257,6 +257,34 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         'end = F.struct(high.alias("at"), F.lit(-1).alias("step"), F.lit(1).cast("long").alias("empty"))',
         "Only the starts of ranges are read further: the column of an end has no reader.",
     ),
+    Equivalent(
+        "engines/spark/deletes/merge_position_deletes.py",
+        "_deleted_positions",
+        'rows.observe(observation, F.count(F.lit(1)).alias("rows"))',
+        'rows.observe(observation, F.count(F.lit(2)).alias("rows"))',
+        "The count of a constant is the number of rows, whatever the constant is.",
+    ),
+    Equivalent(
+        "engines/spark/deletes/membership.py",
+        "_may_contain",
+        "if not hashed.take(1):",
+        "if not hashed.take(2):",
+        "The rows are taken only to see whether there are any.",
+    ),
+    Equivalent(
+        "engines/spark/session/session_checks.py",
+        "",
+        '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
+        '_UNITS_KIB = {"k": 1, "m": 1025, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
+        "The sizes are only compared with 450 MiB: 449 such units stay below, 450 do not.",
+    ),
+    Equivalent(
+        "engines/spark/rewrite/columnar/worker_process.py",
+        "main",
+        "_, descriptors, _, _ = socket.recv_fds(control, 1, 2)",
+        "_, descriptors, _, _ = socket.recv_fds(control, 2, 2)",
+        "Each message has one byte and descriptors, and the kernel ends a read after a message that has descriptors.",
+    ),
 )
 
 
