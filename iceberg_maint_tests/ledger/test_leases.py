@@ -6,6 +6,7 @@ import time
 import pytest
 from sqlalchemy import create_engine, text
 
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ports.ledger import Ledger
@@ -72,7 +73,15 @@ def test_lease_fence_is_above_the_tables_own(ledger):
 
 def test_lease_of_a_table_that_was_adopted_has_fence_one(ledger):
     ledger.leases.adopt_table(UUID, NAME)
+    assert ledger.leases.last_leased_name(UUID) == NAME
     assert take(ledger, "run-1").fence == 1
+
+
+def test_table_with_a_lease_that_is_adopted_has_the_new_name_and_its_fence(ledger):
+    ledger.leases.release(take(ledger, "run-1"))
+    ledger.leases.adopt_table(UUID, "lake.db.other")
+    assert ledger.leases.last_leased_name(UUID) == "lake.db.other"
+    assert take(ledger, "run-2").fence == 2
 
 
 def test_lease_expired_is_given_to_another(ledger, place: Place):
@@ -123,6 +132,13 @@ def test_owner_that_lives_keeps_a_lease_of_a_clock_that_was_ahead(ledger, place:
     place.age("icm_lease", "expires_ms", 50_000)
     assert take(ledger, "run-2") is None
     assert ledger.leases.holds(alive)
+
+
+def test_lease_beyond_the_longest_one_and_the_tolerance_of_clocks_is_not_in_force(ledger, place: Place):
+    take(ledger, "run-1")
+    ahead_ms = 300_000 + MAX_SKEW_MS + 4_000
+    place.sql("UPDATE icm_lease SET expires_ms = :at", at=ledger.registry.now_ms() + ahead_ms)
+    assert ledger.health.history(UUID, NAME, REWRITE).lease_owner is None
 
 
 def test_lease_within_the_tolerance_of_clocks_is_in_force(ledger, place: Place):

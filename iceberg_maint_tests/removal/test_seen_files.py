@@ -87,7 +87,7 @@ def test_caches_that_no_pass_has_used_for_90_days_are_deleted(tmp_path: Path) ->
     for name, days in (
         ("metadata-dropped.db", 91),
         ("released-killed.db", 91),
-        ("metadata-kept.db", 89),
+        ("metadata-kept.db", 90),
         ("notes", 91),
     ):
         (tmp_path / name).touch()
