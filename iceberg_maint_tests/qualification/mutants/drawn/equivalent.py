@@ -285,6 +285,27 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "_, descriptors, _, _ = socket.recv_fds(control, 2, 2)",
         "Each message has one byte and descriptors, and the kernel ends a read after a message that has descriptors.",
     ),
+    Equivalent(
+        "removal/removal_progress.py",
+        "",
+        "released: bool = False",
+        "released: bool = True",
+        "Only changes of restored files take the default, and they delete no file.",
+    ),
+    Equivalent(
+        "removal/remove_orphans.py",
+        "OrphanRemoval._retained",
+        "key=lambda h: (h.marked_ms or 0, h.mark_id),",
+        "key=lambda h: (h.marked_ms or 1, h.mark_id),",
+        "What is in the trash has the time of its mark.",
+    ),
+    Equivalent(
+        "removal/target.py",
+        "",
+        "_AT_ONCE = 16",
+        "_AT_ONCE = 17",
+        "The result is the same for any number of manifests that are read at once.",
+    ),
 )
 
 
