@@ -49,7 +49,7 @@ def read_days(conn: Connection, table_uuids: Collection[str]) -> dict[str, tuple
 
 def prune_days(conn: Connection, table_uuid: str, keep_days: int) -> None:
     """Deletes the days of a table that are more than `keep_days` ago."""
-    today = (conn.scalar(_NOW) or 0) // _DAY_MS
+    today = conn.execute(_NOW).scalar_one() // _DAY_MS
     conn.execute(_DELETE_OLD, {"of_table": table_uuid, "first_kept": today - keep_days})
 
 

@@ -99,7 +99,7 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     attempts, and the back-off of partitions that have been missing for so long. Returns the number of deleted rows. Open
     work, UNKNOWN attempts, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
     of_table: dict[str, str | int] = {"of_table": table_uuid}
-    before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
+    before_ms = conn.execute(_NOW).scalar_one() - keep_days * _DAY_MS
     old_of_table = {**of_table, "before_ms": before_ms}
     old_batches = list(conn.scalars(_OLD_BATCHES, old_of_table))
     deleted = 0

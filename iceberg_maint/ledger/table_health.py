@@ -57,7 +57,7 @@ def _put(conn: Connection, measured: Measured) -> bool:
         return False
     for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
         _drop(conn, other)
-    now_ms = conn.scalar(select(db_now_ms())) or 0
+    now_ms = conn.execute(select(db_now_ms())).scalar_one()
     health_days.put_day(conn, measured, now_ms)
     values: dict[str, Any] = {
         "sequence_number": measured.sequence_number,
@@ -219,7 +219,7 @@ class SqlHealth(Histories):
     def confirm(self, pointers: Mapping[str, str]) -> None:
         """Counts one more observation of the tables with these UUIDs whose stored health still has this pointer."""
         with self._write(*sorted(pointers)) as conn:
-            now_ms = conn.scalar(select(db_now_ms())) or 0
+            now_ms = conn.execute(select(db_now_ms())).scalar_one()
             query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
             uuids = [
                 row.table_uuid
