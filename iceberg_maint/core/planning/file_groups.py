@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
 from iceberg_maint.core.health.layout import SortFile, SortLimits, choose, pack
@@ -106,9 +106,6 @@ def least(*caps: int | None) -> int:
     return min(cap for cap in caps if cap is not None)
 
 
-NO_EQUALITY_DELETES = EqualityDeletes((), {})
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A live data file with the deletes that apply to it at the pinned snapshot.
@@ -118,8 +115,8 @@ class Candidate:
     """
 
     file: LiveFile
-    position_deletes: tuple[LiveFile, ...] = ()
-    all_equality_deletes: EqualityDeletes = field(default=NO_EQUALITY_DELETES, repr=False, compare=False)
+    position_deletes: tuple[LiveFile, ...]
+    all_equality_deletes: EqualityDeletes
 
     @property
     def equality_deletes(self) -> tuple[LiveFile, ...]:

@@ -20,7 +20,6 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
 )
 from iceberg_maint.core.planning.file_groups import (
-    NO_EQUALITY_DELETES,
     Candidate,
     PlanInputs,
     Rules,
@@ -167,7 +166,7 @@ def groups_before_conversion(
 def _unsupported(state: TableState, found: Sequence[Candidate]) -> EqualityDeletes:
     """Returns the deletes on these files whose keys cannot be matched."""
     if not found:
-        return NO_EQUALITY_DELETES
+        return EqualityDeletes((), {})
     applying = found[0].all_equality_deletes.applying(c.file for c in found)
     return EqualityDeletes.of(state.specs, (d for d in applying if has_unsupported_key(d, state.key_types)))
 
