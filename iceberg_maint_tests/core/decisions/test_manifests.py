@@ -141,7 +141,8 @@ def test_scattered_manifests_are_due_below_the_largest_number() -> None:
     grouped = [manifest(n, bounds=days(n, n)) for n in range(11)]
     assert due(state_of(*grouped, spec=BY_DAY), PATIENT) == []
     assert due(state_of(*scattered[:10], spec=BY_DAY), PATIENT) == []
-    assert due(state_of(*scattered, spec=BY_DAY), replace(PATIENT, max_manifests=40)) == []
+    for most, found_due in ((39, [tuple(f"m{n}" for n in range(11))]), (40, [])):
+        assert due(state_of(*scattered, spec=BY_DAY), replace(PATIENT, max_manifests=most)) == found_due
 
 
 def test_scattered_manifests_that_are_full_are_not_due() -> None:

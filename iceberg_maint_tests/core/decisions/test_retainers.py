@@ -171,6 +171,8 @@ def test_holders_beyond_twenty_are_counted() -> None:
     readers = [RegisteredReader(f"r{n:02}", 3, NOW_MS) for n in range(23)]
     described = described_retainers(retain(state_of(*snapshots), KEEP_ONE, NOW_MS, readers=readers))
     assert (len(described), described[-1]) == (21, "3 more")
+    twenty = described_retainers(retain(state_of(*snapshots), KEEP_ONE, NOW_MS, readers=readers[:20]))
+    assert twenty == described[:20]
 
 
 def test_hold_since_a_time_that_no_calendar_has_is_described_in_milliseconds() -> None:

@@ -211,11 +211,29 @@ def test_find_with_a_proof_that_nobody_can_read_has_none_stored(text: str) -> No
     assert found.stored is None
 
 
-@pytest.mark.parametrize("fingerprint", [None, "", "a:b", "xxh64x2-1:3:1.2"])
-def test_find_with_a_footer_proof_or_a_broken_fingerprint(fingerprint: str | None) -> None:
+@pytest.mark.parametrize(
+    ("fingerprint", "stored"),
+    [
+        (None, None),
+        ("", None),
+        ("a:b", None),
+        ("xxh64x2-1:3:1", None),
+        ("xxh64x2-1:3:1.2", Fingerprint(3, ((1, 2),))),
+        (ROWS.text(), ROWS),
+    ],
+)
+def test_find_reads_the_stored_fingerprint_and_none_of_a_footer_proof_or_a_broken_one(
+    fingerprint: str | None, stored: Fingerprint | None
+) -> None:
     found = find_commit(state_of(snapshot(1, None), ours(2, 1, fingerprint)), 2)
     assert isinstance(found, MaintenanceCommit)
-    assert found.stored is None or found.stored.text() == fingerprint
+    assert found.stored == stored
+
+
+def test_find_of_a_commit_without_a_proof_has_none_stored() -> None:
+    found = find_commit(state_of(snapshot(1, None), snapshot(2, 1, **{TOKEN_PROPERTY: "t"})), 2)
+    assert isinstance(found, MaintenanceCommit)
+    assert found.stored is None
 
 
 def judged(

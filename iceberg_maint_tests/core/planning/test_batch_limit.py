@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial, batch_limit, limited
 from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.runs import WindowsPolicy
-from iceberg_maint_tests.support.core.values import decide, policy_of, rewrite_policy, small, table_of
+from iceberg_maint_tests.support.core.values import data, decide, policy_of, rewrite_policy, small, table_of
 
 LARGE = BatchSize(80, 8000, 8)
 HALF = BatchSize(40, 4000, 4)
@@ -77,6 +79,10 @@ def test_limited_windows_keep_the_policy_where_it_is_smaller() -> None:
 
 def plan_with(limit: BatchSize | None, count: int, partitions: str) -> Plan:
     files = [f for p in partitions for f in small(count, partition=f"p={p}")]
+    return plan_of(files, limit)
+
+
+def plan_of(files: Sequence[LiveFile], limit: BatchSize | None) -> Plan:
     table = table_of(files)
     policy = policy_of(rewrite_policy(min_input_files=2))
     decision = decide(table, policy)
@@ -94,3 +100,8 @@ def test_plan_after_a_conflict_splits_the_files_of_one_partition_as_long_as_each
     assert [b.input_files for b in plan_with(None, 80, "a").batches] == [80]
     assert [b.input_files for b in plan_with(BatchSize(40, 400, 1), 80, "a").batches] == [40, 40]
     assert [b.input_files for b in plan_with(BatchSize(1, 1, 1), 80, "a").batches] == [20, 20, 20, 20]
+
+
+def test_plan_after_a_conflict_splits_large_files_two_by_two() -> None:
+    found = plan_of([*(data(str(n), 300) for n in range(4)), *small(6)], BatchSize(1, 1, 1))
+    assert [b.input_files for b in found.batches] == [2, 2, 6]

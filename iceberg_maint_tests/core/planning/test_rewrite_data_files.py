@@ -157,6 +157,13 @@ def test_plan_too_many_files_takes_each_file_below_the_average() -> None:
     assert groups_of(found) == [[f"p=a/{n}" for n in range(7)]]
 
 
+def test_plan_files_at_the_largest_size_are_not_split() -> None:
+    """A rewrite of the two would write four."""
+    limits = rewrite_policy(max_files=1, max_files_average_bytes=200, max_group_bytes=360)
+    found = plan(table_of([data("a", 180), data("b", 180), *small(7, 4)]), policy_of(limits))
+    assert groups_of(found) == [[f"p=a/{n}" for n in range(7)]]
+
+
 def test_plan_too_many_delete_files_takes_each_file_with_deletes() -> None:
     files = [data("a", 100), data("b", 100, records=1000), delete("v", DV, of="b")]
     found = plan(table_of(files), policy_of(rewrite_policy(max_delete_files=0)))

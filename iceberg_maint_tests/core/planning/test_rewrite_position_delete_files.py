@@ -14,7 +14,9 @@ from iceberg_maint.core.planning.rewrite_position_delete_files import plan_posit
 from iceberg_maint.core.policy.data import (
     Policy,
     RewriteDataFilesPolicy,
+    RewritePositionDeleteFilesPolicy,
 )
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.fakes.catalog import fake_table, measure_files
 
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
@@ -43,11 +45,11 @@ def file(
     )
 
 
-def planned(*live: LiveFile, alone: frozenset[str] = frozenset()) -> tuple[Batch, ...]:
+def planned(*live: LiveFile, alone: frozenset[str] = frozenset(), base: Policy = POLICY) -> tuple[Batch, ...]:
     """The batches of partitions that are due because of their findings."""
     table = fake_table("lake.db.t", list(live), format_version=2)
     health = measure_files(table, RewriteDataFilesPolicy()).partitions
-    policy = POLICY.rewrite_position_delete_files
+    policy = base.rewrite_position_delete_files
     due = tuple(
         PartitionDecision(
             key, Verdict.RUN, Reason.POSITION_DELETES, tuple(position_delete_findings(each, policy, 2))
@@ -56,7 +58,7 @@ def planned(*live: LiveFile, alone: frozenset[str] = frozenset()) -> tuple[Batch
     )
     decision = Decision("lake.db.t", OPERATION, Verdict.RUN, Reason.POSITION_DELETES, None, due)
     return plan_position_deletes(
-        PlanInputs(table.state, decision, table.live_files, POLICY, 100, BatchLimits(alone=alone))
+        PlanInputs(table.state, decision, table.live_files, base, 100, BatchLimits(alone=alone))
     ).batches
 
 
@@ -69,6 +71,22 @@ def test_partition_that_works_alone_shares_no_batch() -> None:
     assert [b.partitions for b in planned(*live)] == [("p=a", "p=b", "p=c", "p=d")]
     found = planned(*live, alone=frozenset({"p=b"}))
     assert [b.partitions for b in found] == [("p=a",), ("p=b",), ("p=c", "p=d")]
+
+
+def test_batch_reads_as_many_bytes_of_deletes_as_it_may() -> None:
+    live = [
+        replace(each, partition=f"p={key}", path=f"{key}/{each.path}")
+        for key in "abc"
+        for each in (
+            file("data", 5),
+            *(file(name, 6, FileKind.POSITION_DELETES, names=f"{key}/data") for name in ("one", "two")),
+        )
+    ]
+    policy = Policy(
+        rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_input_files=1),
+        windows=WindowsPolicy(max_bytes_per_batch=40),
+    )
+    assert [b.partitions for b in planned(*live, base=policy)] == [("p=a", "p=b"), ("p=c",)]
 
 
 def test_delete_of_the_same_commit_as_its_data_file_may_mark_it_and_stays() -> None:
