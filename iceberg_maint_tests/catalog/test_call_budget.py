@@ -77,6 +77,16 @@ def test_file_that_holds_another_time_delays_nothing(tmp_path: Path, content: st
     assert clock.waits == []
 
 
+@pytest.mark.parametrize(("content", "waits"), [("3700.0", [3600.0]), ("3700.5", [])])
+def test_file_that_holds_a_time_more_than_an_hour_ahead_delays_nothing(
+    tmp_path: Path, content: str, waits: list[float]
+) -> None:
+    (tmp_path / "lake").write_text(content)
+    clock = Time()
+    clock.budget(1, tmp_path / "lake").take()
+    assert clock.waits == waits
+
+
 def test_processes_share_the_budget(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"

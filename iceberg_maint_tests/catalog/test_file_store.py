@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -202,6 +204,19 @@ def test_folder_that_is_a_link_is_refused_by_what_lists_creates_moves_and_delete
             call()
     assert sorted(p.name for p in outside.iterdir()) == ["below", "precious"]
     assert sorted(p.name for p in table.iterdir()) == sorted([folder, "file"])
+
+
+def test_missing_root_that_several_writers_need_at_once_is_created(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as writers:
+        for n in range(30):
+            store, together = LocalStore(f"{tmp_path}/{n}/a/b/c"), Barrier(8)
+
+            def write(name: int, store: LocalStore = store, together: Barrier = together) -> None:
+                together.wait()
+                store.create(f"{store.root}/{name}", [b"z"])
+
+            list(writers.map(write, range(8)))
+            assert len(list(store.list(store.root))) == 8
 
 
 def test_link_above_the_root_is_followed(tmp_path: Path) -> None:

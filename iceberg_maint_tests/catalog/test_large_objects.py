@@ -35,6 +35,18 @@ def test_object_too_large_for_one_copy_is_moved_by_parts(bucket_and_store: tuple
     assert "t/large" not in bucket.objects
 
 
+def test_object_that_one_copy_may_hold_is_not_moved_by_parts(
+    bucket_and_store: tuple[Bucket, ArrowStore],
+) -> None:
+    bucket, store = bucket_and_store
+    bucket.largest_copy = 999
+    bucket.objects["t/small"] = (DATA[:1000], time.time())
+    with pytest.raises(OSError, match="t/small"):
+        store.move("s3://b/t/small", "s3://b/trash/small")
+    assert "t/small" in bucket.objects
+    assert "trash/small" not in bucket.objects
+
+
 def test_copy_by_parts_of_another_size_leaves_the_object_and_no_copy(
     bucket_and_store: tuple[Bucket, ArrowStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

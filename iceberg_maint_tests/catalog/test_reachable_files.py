@@ -13,7 +13,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.table_state import Ref
 from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
-from iceberg_maint_tests.catalog.conftest import EVENTS, ROWS
+from iceberg_maint_tests.catalog.conftest import EVENTS, ROWS, SCHEMA
 
 
 def walk_of(catalog: PyIcebergCatalog) -> MetadataWalk:
@@ -118,3 +118,32 @@ def test_log_whose_oldest_version_is_missing_or_damaged_is_not_complete(
     if content is not None:
         oldest.write_bytes(content)
     assert walk_of(catalog).log() == replace(whole, complete=False)
+
+
+def test_log_follows_the_logs_of_versions_that_the_newest_no_longer_names(
+    writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    properties = {"write.metadata.previous-versions-max": "1"}
+    table = writer.create_table("db.events", SCHEMA, properties=properties)
+    locations, times = [table.metadata_location], [table.metadata.last_updated_ms]
+    for _ in range(4):
+        table.append(ROWS)
+        locations.append(table.metadata_location)
+        times.append(table.metadata.last_updated_ms)
+    assert len(table.metadata.metadata_log) == 1
+    found = walk_of(catalog).log()
+    assert (found.location, found.files, found.complete) == (locations[4], tuple(locations[3::-1]), True)
+    assert found.oldest_ms == times[0]
+
+
+def test_second_opinion_reads_manifests_until_they_list_enough_files(
+    writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    table = writer.create_table("db.events", SCHEMA)
+    for _ in range(4):
+        table.append(ROWS)
+    walk = walk_of(catalog)
+    list(walk.paths())
+    for most in (1, 2, 4, 5):
+        found = [path for path in walk.second_opinion(most) if path.endswith(".parquet")]
+        assert len(set(found)) == len(found) == min(most, 4)

@@ -14,12 +14,12 @@ import requests
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-from requests.adapters import BaseAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 
 from iceberg_maint.catalog import rest_client
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.reachable_files import MetadataWalk
-from iceberg_maint.catalog.rest_client import PatientAdapter
+from iceberg_maint.catalog.rest_client import PatientAdapter, PatientRestCatalog
 from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, UnreadableTableError
@@ -192,6 +192,17 @@ def test_namespace_with_other_letters_is_listed_with_its_children(lake: RestLake
     assert {outer, inner} <= set(catalog.tables())
     assert set(catalog.pointers([outer, inner])) == {outer, inner}
     assert catalog.pin(inner).table == inner
+
+
+@pytest.mark.parametrize(("threads", "kept"), [(1, 10), (16, 16)])
+def test_client_keeps_a_connection_for_each_thread_and_at_least_ten(
+    lake: RestLake, threads: int, kept: int
+) -> None:
+    client = PatientRestCatalog("lake", lake.calls, {"uri": lake.url}, threads)
+    adapter = client._session.get_adapter(lake.url)
+    assert isinstance(adapter, PatientAdapter)
+    assert isinstance(adapter._inner, HTTPAdapter)
+    assert adapter._inner.poolmanager.connection_pool_kw["maxsize"] == kept
 
 
 def test_every_request_is_counted(lake: RestLake) -> None:

@@ -95,6 +95,34 @@ def test_listing_goes_on_after_many_empty_pages(store: S3Store, bucket: Bucket) 
     assert [file.path for file in store.list(ROOT)] == [f"{ROOT}/a"]
 
 
+def page(key: str, token: int | None) -> tuple[int, str]:
+    """A page of one object. A next page has the token."""
+    content = f"<Contents><Key>w/t/{key}</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+    following = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    truncated = str(token is not None).lower()
+    return (
+        200,
+        f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{content}{following}</ListBucketResult>",
+    )
+
+
+@pytest.mark.parametrize("keys", ["aaaa", "aaaabbbbc"])
+def test_listing_skips_up_to_three_repeated_pages_in_a_row(store: S3Store, bucket: Bucket, keys: str) -> None:
+    pages = [page(key, number if number < len(keys) else None) for number, key in enumerate(keys, 1)]
+    bucket.listed = lambda _bucket, _query: pages.pop(0)
+    assert [file.path for file in store.list(ROOT)] == [f"{ROOT}/{key}" for key in dict.fromkeys(keys)]
+
+
+def test_listing_that_repeats_a_page_four_times_in_a_row_ends_with_a_code(
+    store: S3Store, bucket: Bucket
+) -> None:
+    pages = [*(page("a", number) for number in range(1, 6)), page("b", None)]
+    bucket.listed = lambda _bucket, _query: pages.pop(0)
+    with pytest.raises(IcebergMaintError, match=r"^ICM-153 .*does not end"):
+        list(store.list(ROOT))
+    assert len(pages) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "code", "listed"),
     [(400, "InvalidArgument", 60), (400, "ExpiredToken", 50), (404, "NoSuchBucket", 50)],

@@ -40,6 +40,25 @@ def test_partition_values_of_exact_forms_come_back() -> None:
     assert unpack(packed).entries.partitions == ((None, True, -1, "a", b"\0"),)
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (-300, 300),
+        (200, 300),
+        (-1, 255),
+        (-40_000, 40_000),
+        (-(1 << 32), 1 << 32),
+        (-(1 << 63), (1 << 63) - 1),
+    ],
+)
+def test_integers_of_a_column_come_back(low: int, high: int) -> None:
+    numbers = np.array([low, 0, high])
+    entries = replace(projection_of().entries, sequence_number=numbers)
+    packed = pack(Projection(entries))
+    assert packed is not None
+    assert unpack(packed).entries.sequence_number.tolist() == [low, 0, high]
+
+
 @pytest.mark.parametrize("value", [1.5, Decimal("1.5")])
 def test_partition_value_without_an_exact_form_is_not_packed(value: object) -> None:
     assert pack(projection_of("a", value)) is None

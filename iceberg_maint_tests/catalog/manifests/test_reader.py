@@ -133,6 +133,7 @@ def test_live_entries_kinds_and_sizes_of_deletes(tmp_path: Path) -> None:
         FileKind.EQUALITY_DELETES,
         *[FileKind.DELETION_VECTOR] * 2,
     ]
+    assert [e.size_bytes for e in read] == [100, 200, 40, 50]
     assert (read[3].referenced_data_file, read[3].content_offset) == ("a", 4)
 
 
