@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.config.load import cache_dir
 from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.engines.spark.session import class_archive
 from iceberg_maint.engines.spark.session.class_archive import (
@@ -151,14 +150,8 @@ def test_archive_of_another_user_is_refused(
     )
 
 
-def iceberg_jar() -> Path:
-    """Iceberg's runtime, whose classes the writer of an archive uses."""
-    [jar] = (cache_dir(os.environ) / "jars").glob("iceberg-spark-runtime-*.jar")
-    return jar
-
-
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Archive:
+def written(tmp_path_factory: pytest.TempPathFactory, java: JavaHome, jars: list[Path]) -> Archive:
     """An archive of few classes, as Java writes it, beside six older ones."""
     folder = tmp_path_factory.mktemp("archives")
     folder.chmod(0o700)
@@ -168,7 +161,9 @@ def written(tmp_path_factory: pytest.TempPathFactory, java: JavaHome) -> Archive
         os.utime(other, (1000 + number, 1000 + number))
     classes = tmp_path_factory.mktemp("classes") / "classes.txt.gz"
     classes.write_bytes(gzip.compress(b"org.apache.spark.SparkConf\nno.such.Class\n"))
-    archive = archive_of(folder, java.path / "bin" / "java", class_path({"spark.jars": str(iceberg_jar())}))
+    archive = archive_of(
+        folder, java.path / "bin" / "java", class_path({"spark.jars": ",".join(map(str, jars))})
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(class_archive, "CLASSES", classes)
         assert write(archive) == ""

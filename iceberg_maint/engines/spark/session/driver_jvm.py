@@ -187,7 +187,8 @@ def start_gateway(java: Path, options: Sequence[str], classes: str) -> Any:
             time.sleep(_POLL_SECONDS)
         if not answer.is_file():
             process.communicate()
-            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+            # Spark 3.5 and 4.1 have other names for its class.
+            raise PySparkRuntimeError("the JVM ended before it answered")
         port, length = struct.unpack(">ii", (content := answer.read_bytes())[:8])
         secret = content[8 : 8 + length].decode()
     finally:
