@@ -74,6 +74,13 @@ def test_second_name_takes_over_where_the_first_only_advises(two: TwoNames) -> N
     assert two.world.ledger.leases.last_leased_name(two.world.now.state.uuid) == str(OTHER)
 
 
+def test_name_in_a_catalog_that_is_no_longer_configured_stops_nothing(two: TwoNames) -> None:
+    uuid = two.world.now.state.uuid
+    two.world.ledger.leases.adopt_table(uuid, "gone.db.t")
+    two.run(OTHER)
+    assert two.world.ledger.leases.last_leased_name(uuid) == str(OTHER)
+
+
 def test_renamed_table_goes_on_under_its_new_name(two: TwoNames) -> None:
     two.world.catalog.content.clear()
     two.run(OTHER)

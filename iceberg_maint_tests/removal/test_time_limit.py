@@ -179,7 +179,9 @@ def test_pass_killed_at_any_step_of_a_stopped_listing_loses_nothing(passes: Pass
     assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
 
-@pytest.mark.parametrize("damage", ["torn", "of another table", "gap", "old", "no first line"])
+@pytest.mark.parametrize(
+    "damage", ["torn", "of another table", "gap", "old", "no first line", "of another name"]
+)
 def test_stored_listing_that_is_not_whole_is_discarded(passes: Passes, damage: str) -> None:
     for _ in range(3):
         assert run(passes, over_after(2)).unfinished
@@ -194,6 +196,8 @@ def test_stored_listing_that_is_not_whole_is_discarded(passes: Passes, damage: s
         first.unlink()
     elif damage == "no first line":
         last.write_text("")
+    elif damage == "of another name":
+        last.rename(last.with_stem(f"{last.stem}9"))
     else:
         passes.store = PagedStore(stored_listing.MAX_AGE_MS + 60_000)
     passes.store.listed.clear()  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -299,6 +300,7 @@ def test_sweep_with_metadata_that_cannot_be_read_deletes_nothing(lake: Lake) -> 
         lambda lines: [lines[0], lines[1].replace(b".iceberg-maint-trash", b"data"), *lines[2:]],
         lambda lines: [lines[0], b'["no object"]\n', *lines[2:]],
         lambda lines: [lines[0], lines[1].replace(b'{"', b'{"another":1,"', 1), *lines[2:]],
+        lambda lines: [lines[0], re.sub(rb'"size_bytes":(\d+)', rb'"size_bytes":"\1"', lines[1]), *lines[2:]],
     ],
 )
 def test_manifest_that_was_tampered_with_is_refused(

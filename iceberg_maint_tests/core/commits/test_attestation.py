@@ -123,6 +123,12 @@ def test_kept_entry_with_another_fact_is_refuted(change: dict[str, object], diff
     assert fact(verdict) == f"kept_files: a is kept with another {difference.format(*texts)}"
 
 
+def test_kept_file_under_another_spec_is_refuted() -> None:
+    assert (
+        fact(judge([data("a", cat="x")], [data("a")])) == "kept_files: a is kept with another spec: 0, was 1"
+    )
+
+
 def test_first_row_ids_of_an_upgrade_and_bounds_that_a_writer_omits_are_no_difference() -> None:
     before = data("a", split_offsets=(4, 90), statistics=bounds(1, 9))
     verdict = judge([before], [data("a", first_row_id=0)])
