@@ -45,6 +45,16 @@ def test_work_of_a_dropped_table_stays_as_long_as_the_policy_says() -> None:
     assert len(world.ledger.records.dropped_tables()) == 1
 
 
+def test_work_under_a_name_that_is_no_tables_stays() -> None:
+    world = dropped_world(idle_days=89)
+    list_and_forget(world.context(Process()))
+    (dropped,) = world.ledger.records.dropped_tables()
+    world.ledger.leases.adopt_table(dropped.table_uuid, "db.t")
+    world.policy = replace(POLICY, ledger_keep_days=1)
+    prune_dropped_tables(world.context(Process()))
+    assert [d.name for d in world.ledger.records.dropped_tables()] == ["db.t"]
+
+
 def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
     world = dropped_world(idle_days=91)
     world.clock.ms += 2 * 3_600_000

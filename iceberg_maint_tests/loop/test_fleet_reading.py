@@ -14,6 +14,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop import read_table
+from iceberg_maint.loop.fleet.catalogs import late_table
 from iceberg_maint.loop.fleet.known_tables import (
     UnchangedTable,
     ask_catalogs,
@@ -23,7 +24,7 @@ from iceberg_maint.loop.fleet.known_tables import (
 )
 from iceberg_maint.loop.fleet.read_fleet import in_order, observe_tables, read_tables
 from iceberg_maint.loop.read_table import TableReading
-from iceberg_maint.machine.bounded_calls import CallLimits
+from iceberg_maint.machine.bounded_calls import CallLimits, LateError, Limit
 from iceberg_maint_tests.cli.conftest import table_of
 from iceberg_maint_tests.support.context import context_with, no_spark
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
@@ -248,3 +249,16 @@ def test_run_of_a_table_whose_metadata_do_not_come_ends_with_its_code(fleet: Fle
     fleet.lake.stuck = {"a"}
     with pytest.raises(IcebergMaintError, match=r"^ICM-179 lake\.db\.a: .* within 1 seconds"):
         fleet.context.of_one_run().catalogs.pin(TableId.parse("lake.db.a"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"),
+    [
+        (Limit.CALL, "lake.db.a: catalog 'lake' or the store of the table gave no answer within 3 seconds"),
+        (Limit.ALL, "lake.db.a: the cycle over catalog 'lake' did not come to it within 3 seconds"),
+        (Limit.LOST, "lake.db.a: 8 other tables of catalog 'lake' gave no answer within 3 seconds"),
+    ],
+)
+def test_table_that_was_not_read_in_time_is_named_with_the_limit(limit: Limit, what: str) -> None:
+    error = late_table(TableId.parse("lake.db.a"), LateError(limit, 3), within=3)
+    assert str(error).startswith(f"ICM-179 {what}, the time of a tick")

@@ -15,6 +15,7 @@ from iceberg_maint.core.planning.plan import Batch, BatchBody, make_plan
 from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.ledger.schema import attempt, lease
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS
+from iceberg_maint.loop.record import stored_observation
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.core.values import delete
@@ -190,3 +191,12 @@ def lease_of(world: World, owner: str) -> Lease:
     lease = world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), owner, 60, 0)
     assert lease is not None
     return lease
+
+
+def test_observation_of_a_table_is_stored_once_it_was_measured() -> None:
+    world = World("a")
+    assert stored_observation(TABLE, world.context(Process())) is None
+    world.run()
+    observation = stored_observation(TABLE, world.context(Process()))
+    assert observation is not None
+    assert set(observation.measured.partitions) == {"p=a"}

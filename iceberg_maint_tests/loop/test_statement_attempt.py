@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, RefusedError
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.ports.statement_engine import Statement, StatementFailedError
 from iceberg_maint_tests.support.core.values import data
@@ -39,10 +39,12 @@ class Elsewhere:
     cancelled: int = 0
     before: Callable[[], object] = lambda: None
     after: Callable[[], object] = lambda: None
+    asked: Callable[[], object] = lambda: None
 
     def version(self, _catalog: str) -> str:
         if self.down is not None:
             raise self.down
+        self.asked()
         return "476"
 
     def find(self, table: TableId, snapshot_id: int, _seconds: float | None = None) -> None:
@@ -120,6 +122,27 @@ def test_batch_that_an_engine_takes_is_sent_and_attested() -> None:
     # Metadata alone proves no row.
     assert outcome.batches[0].proof is None
     assert ordered(world) == (1002, 1003)
+
+
+def replace_table(world: World) -> None:
+    """Another table has the name now."""
+    world.catalog.put(replace(world.now, state=replace(world.now.state, uuid="another")))
+
+
+def test_commits_in_a_table_that_was_replaced_while_the_statement_ran_are_not_taken() -> None:
+    world, engine = world_with()
+    engine.after = lambda: replace_table(world)
+    with pytest.raises(RefusedError, match=r"^ICM-129 lake\.db\.t was dropped and created again"):
+        world.run()
+    assert (engine.sent, ordered(world)) == (["p=a"], ())
+
+
+def test_table_that_is_replaced_before_the_engine_finds_it_gets_no_statement() -> None:
+    world, engine = world_with()
+    engine.asked = lambda: replace_table(world)
+    with pytest.raises(RefusedError, match=r"^ICM-129 lake\.db\.t was dropped and created again"):
+        world.run()
+    assert (engine.found, engine.sent) == ([], [])
 
 
 def test_table_that_an_engine_maintained_has_no_foreign_maintainer() -> None:

@@ -111,3 +111,12 @@ def test_file_that_is_gone_is_closed_without_an_error(tmp_path: Path) -> None:
     (tmp_path / "paths.db").unlink()
     paths.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_listed_file_below_no_prefix_is_refused(tmp_path: Path) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["file:///a"], Equivalences())
+    with pytest.raises(
+        ValueError, match=r"^the listing contains file:///b/1, which is not below a listed prefix$"
+    ):
+        paths.add_listed([(StoredFile("file:///b/1", 1, 9), None)])
+    paths.close()
