@@ -2,8 +2,8 @@
 
 The parent imports once what each worker needs, then forks a worker for every socket that it receives. A worker reads calls
 from its socket and writes their results or exceptions, until the other end is closed: it then ends at once, also in a task.
-The workers of a batch that succeeds serve the next one: a new one would map its memory again, a tenth of the CPU of many tiny
-files. All of them end when the process ends that has started the parent.
+The workers of a batch that succeeds serve the next one: a new one would map its memory again, for a tenth of a second of CPU.
+All of them end when the process ends that has started the parent.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def _serve(connection: Connection) -> NoReturn:
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     requests: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
-    least, most = resource.getrlimit(resource.RLIMIT_AS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     while True:
         memory_bytes, function, arguments = _next(requests)
-        # The soft limit: a later call may have another.
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes or least, most))
+        # A later call may have another limit: the hard one cannot be raised again.
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes or soft, hard))
         try:
             answer = True, function(*arguments)
         except BaseException as why:  # noqa: BLE001 - the process that waits raises it
