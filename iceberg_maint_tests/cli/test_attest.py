@@ -30,20 +30,23 @@ ROWS, OTHERS = Fingerprint(3, ((1, 2), (3, 4))), Fingerprint(3, ((1, 2), (3, 5))
 
 @dataclass
 class SetVerifier:
-    """Judges every commit by the given evidence. `asked` are the commits."""
+    """Judges every commit by the given evidence, or raises. `asked` are the commits."""
 
     evidence: Evidence | None
+    error: RefusedError | None = None
     asked: list[MaintenanceCommit] = field(default_factory=list)
 
     def verify(self, commit: MaintenanceCommit) -> Verification:
         self.asked.append(commit)
+        if self.error is not None:
+            raise self.error
         if self.evidence is None:
             return unprovable(commit, "snapshot 7 has been expired just now")
         return judge_commit(commit, self.evidence)
 
 
-def verifier(lake: Lake, evidence: Evidence | None) -> SetVerifier:
-    found = SetVerifier(evidence)
+def verifier(lake: Lake, evidence: Evidence | None, error: RefusedError | None = None) -> SetVerifier:
+    found = SetVerifier(evidence, error)
     lake.context = changed(lake.context, spark=spark_access(verifier=lambda: found))
     return found
 
@@ -204,11 +207,7 @@ def test_damaged_file_that_attest_met_is_shown_until_a_proof_succeeds(lake: Lake
     lake("run", "db.sick")
     error = RefusedError("ICM-101", "file a.parquet has 1 byte; its manifest states 9.", "restore it.")
 
-    class Damaged:
-        def verify(self, commit: MaintenanceCommit) -> Verification:
-            raise error
-
-    lake.context = changed(lake.context, spark=spark_access(verifier=Damaged))
+    verifier(lake, None, error)
     assert lake("attest", "db.sick").exit_code == 3
     row = lake.json("tables", exit_code=1)["tables"][1]
     assert (row["table"], row["status"], row["failure"]["message"]) == ("lake.db.sick", "failed", str(error))

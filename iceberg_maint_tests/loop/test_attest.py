@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from iceberg_maint.core.model.table_state import Snapshot
-from iceberg_maint.core.outcomes.verification import (
-    Evidence,
-    Fingerprint,
-    MaintenanceCommit,
-    Side,
-    Verification,
-    judge_commit,
-)
+from iceberg_maint.core.outcomes.verification import Evidence, Fingerprint, Side
 from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.attest import Attested, Extent, attest_by_policy, attest_snapshot, attest_table
 from iceberg_maint.loop.context import Context
+from iceberg_maint_tests.cli.test_attest import SetVerifier
 from iceberg_maint_tests.support.context import changed, spark_access
 from iceberg_maint_tests.support.core.values import data
 from iceberg_maint_tests.support.loop.world import Process, World
@@ -29,18 +21,7 @@ DAMAGED = RefusedError("ICM-101", "file a.parquet has 1 byte; its manifest state
 TOO_LARGE = RefusedError("ICM-124", "the keys of d.parquet do not fit.", "set more memory.")
 
 
-@dataclass
-class SetVerifier:
-    """Finds equal rows, or raises."""
-
-    error: RefusedError | None = None
-    asked: list[int] = field(default_factory=list)
-
-    def verify(self, commit: MaintenanceCommit) -> Verification:
-        self.asked.append(commit.snapshot_id)
-        if self.error is not None:
-            raise self.error
-        return judge_commit(commit, Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS)))
+EQUAL = Evidence(Side(1, 0, ROWS), Side(1, 0, ROWS))
 
 
 def merge(world: World, key: str, *, lost: int = 0) -> Snapshot:
@@ -62,7 +43,7 @@ def statuses(attested: Attested) -> list[str]:
 def test_attest_that_is_off_judges_nothing() -> None:
     world = World("a")
     merge(world, "p=a")
-    verifier = SetVerifier()
+    verifier = SetVerifier(EQUAL)
     off = AttestPolicy(level=AttestLevel.OFF)
     done = attest_by_policy(world.now.state, off, context_of(world, verifier), files=True)
     assert (done.verdicts, done.attestation, verifier.asked) == ((), None, [])
@@ -71,7 +52,7 @@ def test_attest_that_is_off_judges_nothing() -> None:
 def test_commit_after_the_limit_was_reached_waits_unread() -> None:
     world = World("ab")
     snapshots = [merge(world, key).snapshot_id for key in ("p=a", "p=b")]
-    verifier = SetVerifier()
+    verifier = SetVerifier(EQUAL)
     done = attest_table(world.now.state, context_of(world, verifier), Extent(files=True, max_bytes=1))
     assert (statuses(done), verifier.asked) == (["UNPROVABLE"], [])
     assert done.attestation is not None
@@ -81,7 +62,7 @@ def test_commit_after_the_limit_was_reached_waits_unread() -> None:
 def test_commit_that_metadata_refutes_is_red_above_the_limit() -> None:
     world = World("a")
     merge(world, "p=a", lost=1)
-    verifier = SetVerifier()
+    verifier = SetVerifier(EQUAL)
     done = attest_table(world.now.state, context_of(world, verifier), Extent(files=True, max_bytes=20))
     assert (statuses(done), verifier.asked) == (["RED"], [])
 
@@ -90,7 +71,7 @@ def test_commit_that_metadata_refutes_is_red_above_the_limit() -> None:
 def test_commit_that_metadata_refutes_is_red_with_files_that_cannot_be_compared(error: RefusedError) -> None:
     world = World("a")
     merge(world, "p=a", lost=1)
-    done = attest_table(world.now.state, context_of(world, SetVerifier(error)), FILES)
+    done = attest_table(world.now.state, context_of(world, SetVerifier(EQUAL, error)), FILES)
     assert statuses(done) == ["RED"]
     assert done.verdicts[0].detail.endswith(f"; its files cannot be compared: {error}")
 
@@ -99,7 +80,7 @@ def test_commit_that_metadata_refutes_is_red_with_files_that_cannot_be_compared(
 def test_commit_whose_files_cannot_be_compared_is_unprovable_and_named(error: RefusedError) -> None:
     world = World("a")
     merge(world, "p=a")
-    done = attest_table(world.now.state, context_of(world, SetVerifier(error)), FILES)
+    done = attest_table(world.now.state, context_of(world, SetVerifier(EQUAL, error)), FILES)
     assert [(v.status, v.detail) for v in done.verdicts] == [("UNPROVABLE", str(error))]
 
 
@@ -108,7 +89,7 @@ def test_error_of_every_proof_ends_the_attestation() -> None:
     merge(world, "p=a")
     error = RefusedError("ICM-132", "the cluster does not answer.", "start it.")
     with pytest.raises(RefusedError, match="ICM-132"):
-        attest_table(world.now.state, context_of(world, SetVerifier(error)), FILES)
+        attest_table(world.now.state, context_of(world, SetVerifier(EQUAL, error)), FILES)
     assert world.ledger.attestations.get(world.now.state.uuid) is None
 
 
@@ -117,5 +98,7 @@ def test_second_look_at_a_commit_raises_what_its_files_raise(error: RefusedError
     world = World("a")
     snapshot = merge(world, "p=a")
     with pytest.raises(RefusedError, match=error.code):
-        attest_snapshot(world.now.state, snapshot.snapshot_id, context_of(world, SetVerifier(error)), FILES)
+        attest_snapshot(
+            world.now.state, snapshot.snapshot_id, context_of(world, SetVerifier(EQUAL, error)), FILES
+        )
     assert world.ledger.attestations.get(world.now.state.uuid) is None
