@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -68,7 +69,13 @@ def cause_classes(error: BaseException) -> tuple[str, ...]:
 
 def connection_lost(error: BaseException) -> bool:
     """Whether the connection to the JVM is lost. The result of the last call is then unknown."""
-    return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError))
+    if isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)):
+        return True
+    return type(error) is Py4JError and _LOST_ANSWER.fullmatch(str(error)) is not None
+
+
+_LOST_ANSWER = re.compile(r"An error occurred while calling \S+")
+"""What py4j says of a connection that breaks while it waits for the answer. An error of Java has a trace or an exception."""
 
 
 def all_lines(error: BaseException) -> str:
