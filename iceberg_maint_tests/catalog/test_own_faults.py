@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from pyiceberg.avro.codecs import KNOWN_CODECS
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog import table_metadata
+from iceberg_maint.catalog.local_store import LocalFileIO
 from iceberg_maint.catalog.manifests.avro import read_columns
 from iceberg_maint.catalog.manifests.metadata_file import read_bytes
 from iceberg_maint.catalog.service_calls import reaching
@@ -105,3 +109,12 @@ def test_package_that_is_missing_is_no_fault_of_the_program() -> None:
     assert not is_of_process(ImportError("Snappy support not installed"))
     assert not is_of_process(NotImplementedError("transform of the file"))
     assert not is_of_process(ModuleNotFoundError("No module named 'zstandard'", name="zstandard"))
+
+
+def test_file_is_read_while_another_thread_imports_arrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "m"
+    file.write_bytes(b"all")
+    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
+    assert read_bytes(LocalFileIO(), file.as_uri(), "manifest") == b"all"

@@ -65,9 +65,10 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
     message that begins with `what`."""
     try:
         with io.new_input(location).open() as stream:
-            # Only a process that has imported Arrow has streams of it. The import takes a tenth of a local `why`.
-            arrow = sys.modules.get("pyarrow")
-            if arrow is not None and isinstance(stream, arrow.NativeFile):
+            # Only a process that has imported Arrow has streams of it. The import takes a tenth of a local `why`. Another
+            # thread may just import it: the module then has no names yet.
+            arrow_stream = getattr(sys.modules.get("pyarrow"), "NativeFile", None)
+            if arrow_stream is not None and isinstance(stream, arrow_stream):
                 from iceberg_maint.machine.files import read_whole
 
                 return bytes(read_whole(stream, location))
