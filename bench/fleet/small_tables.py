@@ -211,7 +211,9 @@ def _cli() -> dict[str, Any]:
 
     from iceberg_maint.cli import iceberg_maint as program
     from iceberg_maint.cli.context import Session, build_context
+    from iceberg_maint.machine.without_pandas import hide_pandas
 
+    hide_pandas()  # as the program does
     phases = Phases()
     session = Session(build=lambda config: noted(build_context(config), phases))
     out, began = io.StringIO(), time.monotonic()

@@ -19,7 +19,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.batch_trials import BatchCost, BatchSize, CommitTrial
 from iceberg_maint.core.planning.plan import batch_of_text
-from iceberg_maint.ledger.database import Part, among, in_chunks
+from iceberg_maint.ledger.database import Database, Part, among, in_chunks
 from iceberg_maint.ledger.schema import attempt, batch, outcome, statement_now_ms
 from iceberg_maint.ports.stored import BatchStatus, Report
 
@@ -74,6 +74,10 @@ _TRIALS = (
 
 class Outcomes(Part):
     """What batches reported: a part of `SqlRecords`."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._rewrites, self._calls_left = tuple[CommitTrial, ...](), 0
 
     def last_report(self, table_uuid: str, operation: str) -> Report | None:
         """Returns the report of the operation's last attempt that reported. An attempt settled after its run
@@ -135,7 +139,15 @@ class Outcomes(Part):
             )
 
     def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
-        """Returns the newest rewrites of data files of the last days that landed and recorded their cost, of all tables, oldest first."""
+        """Returns the newest rewrites of data files of the last days that landed and recorded their cost, of all tables, oldest
+        first. They serve a quarter as many calls as there are: to read and learn from eighty costs as much as to plan a table."""
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            self._rewrites = self._read_rewrites(limit)
+            self._calls_left = len(self._rewrites) // 4
+        return self._rewrites
+
+    def _read_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
         with self._read() as conn:
             rows = conn.execute(_REWRITES, {"most": limit})
             trials = []

@@ -66,6 +66,16 @@ def test_rewrites_of_the_fleet_are_those_that_landed_with_their_cost(ledger: Led
     assert (rewrite.size.files, rewrite.size.input_bytes) == (2, 150)
 
 
+def test_rewrites_of_the_fleet_serve_a_quarter_as_many_calls(ledger: Ledger, lease: Lease) -> None:
+    cost = batch_cost(make_batch(DAY), 3, 2.5)
+    known = []
+    for number in range(1, 11):
+        report(ledger, lease, number, BatchStatus.DONE, cost=cost)
+        known.append(len(ledger.records.fleet_rewrites(80)))
+    # Four serve the next call too, eight the next two.
+    assert known == [1, 2, 3, 4, 4, 6, 6, 8, 8, 8]
+
+
 def test_spends_have_measured_cpu_seconds_and_open_attempts_are_marked(ledger: Ledger, lease: Lease) -> None:
     report(ledger, lease, 1, BatchStatus.DONE, cost=batch_cost(make_batch(DAY), 0, 2.5))
     batch = make_batch(DAY, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from statistics import median
 
@@ -168,7 +169,8 @@ def predicted_seconds(size: WorkSize, parts: Parts) -> float:
     return sum(amount * part for amount, part in zip(size.amounts(), parts, strict=True))
 
 
-def learned_parts(assumed: Parts, batches: Sequence[tuple[WorkSize, float]]) -> Parts:
+@lru_cache(maxsize=8)
+def learned_parts(assumed: Parts, batches: tuple[tuple[WorkSize, float], ...]) -> Parts:
     """Returns the parts that recent batches (size and seconds) took; the assumed ones without batches.
 
     Minimizes the sum of |predicted / measured - 1|, part by part: the best value of one part, given the others, is a
@@ -293,12 +295,12 @@ def _landed(trials: Sequence[CommitTrial], strategy: str) -> list[tuple[CommitTr
 def _sizes(
     landed: Sequence[tuple[CommitTrial, BatchCost]],
     measured: Callable[[CommitTrial, BatchCost], float | None],
-) -> list[tuple[WorkSize, float]]:
-    return [
+) -> tuple[tuple[WorkSize, float], ...]:
+    return tuple(
         (_size(t.size.files, t.size.input_bytes, c), seconds)
         for t, c in landed
         if (seconds := measured(t, c)) is not None
-    ]
+    )
 
 
 def _size(input_files: int, input_bytes: int, cost: BatchCost) -> WorkSize:

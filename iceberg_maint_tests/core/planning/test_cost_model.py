@@ -13,28 +13,28 @@ SIZES = [WorkSize(1, n, n * MIB, earlier=n) for n in (4, 8, 16, 32, 64, 128)]
 
 
 def test_parts_without_batches_are_the_assumed_ones() -> None:
-    assert learned_parts(ASSUMED, []) == ASSUMED
+    assert learned_parts(ASSUMED, ()) == ASSUMED
 
 
 def test_batches_that_take_twice_the_assumed_parts_double_each_part() -> None:
-    batches = [(size, predicted_seconds(size, TAKEN)) for size in SIZES]
+    batches = tuple((size, predicted_seconds(size, TAKEN)) for size in SIZES)
     assert learned_parts(ASSUMED, batches) == pytest.approx(TAKEN)
 
 
 def test_batch_of_no_seconds_teaches_nothing() -> None:
-    assert learned_parts(ASSUMED, [(SIZES[0], 0.0)]) == ASSUMED
+    assert learned_parts(ASSUMED, ((SIZES[0], 0.0),)) == ASSUMED
 
 
 def test_one_odd_batch_of_seven_changes_no_part() -> None:
-    batches = [(size, predicted_seconds(size, TAKEN)) for size in SIZES]
+    batches = tuple((size, predicted_seconds(size, TAKEN)) for size in SIZES)
     odd = (WorkSize(1, 10, 10 * MIB, earlier=10), 500.0)
-    assert learned_parts(ASSUMED, [*batches, odd]) == pytest.approx(TAKEN)
+    assert learned_parts(ASSUMED, (*batches, odd)) == pytest.approx(TAKEN)
 
 
 def test_bytes_that_cost_four_times_the_assumed_are_learned_within_a_tenth() -> None:
     taken = (1.0, 0.1, 0.01, 0.2, 2.0)
     sizes = [WorkSize(1, 8, n * MIB, earlier=9) for n in (1, 2, 4, 8, 16, 32, 64)]
-    parts = learned_parts(ASSUMED, [(size, predicted_seconds(size, taken)) for size in sizes])
+    parts = learned_parts(ASSUMED, tuple((size, predicted_seconds(size, taken)) for size in sizes))
     new = WorkSize(1, 8, 24 * MIB, earlier=9)
     assert predicted_seconds(new, parts) == pytest.approx(predicted_seconds(new, taken), rel=0.1)
 

@@ -1,9 +1,8 @@
-"""CPU seconds of this process, its JVM and Spark's Python workers, read often: a walk by psutil costs too much."""
+"""CPU seconds of this process, its JVM and its Python workers, read often: a walk by psutil costs too much."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import process_time
@@ -14,7 +13,7 @@ WORKER_PARENT = b"iceberg_maint.engines.spark.rewrite.columnar.worker_process"
 
 
 class Used(NamedTuple):
-    """CPU seconds of the driver's Python, of the JVM, and of Python workers, of this process and of Spark."""
+    """CPU seconds of the driver's Python, of the JVM, and of this process's workers."""
 
     driver: float
     jvm: float
@@ -22,16 +21,10 @@ class Used(NamedTuple):
 
 
 def used() -> Used:
-    """Returns what this process, its JVM and the workers have used so far, dead workers included. Without /proc
-    raises FileNotFoundError."""
-    jvm = workers = 0.0
-    for pid in _jvms():
-        own, waited = _seconds(pid)
-        jvm += own
-        # Waited for by the JVM: daemons that ended. A daemon has waited for its workers.
-        workers += waited + sum(map(_tree, _daemons(pid)))
-    workers += sum(map(_tree, child_pids(WORKER_PARENT)))
-    return Used(process_time(), jvm, workers)
+    """Returns what this process, its JVM and the workers have used so far, dead workers included."""
+    # A JVM waits for the commands that Hadoop runs, such as chmod on a local disk.
+    jvm = sum(map(sum, map(_seconds, _jvms())))
+    return Used(process_time(), jvm, sum(map(_tree, child_pids(WORKER_PARENT))))
 
 
 def child_pids(argument: bytes) -> list[int]:
@@ -50,23 +43,14 @@ def tree_cpu_seconds() -> float | None:
 
 
 _HAS_PROC = Path("/proc/self/stat").exists()
-_known: dict[int, list[int]] = {}
+_known: list[int] = []
 
 
 def _jvms() -> list[int]:
-    return _once(os.getpid(), lambda pid: [c for c in _children(pid) if _name(c) == "java"])
-
-
-def _daemons(jvm: int) -> list[int]:
-    return _once(jvm, lambda pid: [c for c in _children(pid) if "python" in _name(c)])
-
-
-def _once(pid: int, list_children: Callable[[int], list[int]]) -> list[int]:
-    """The children that `list_children` finds. It has hundreds of threads to look at, so it is not called again while they live."""
-    known = _known.get(pid, [])
-    if not known or not all(Path(f"/proc/{child}").exists() for child in known):
-        _known[pid] = known = list_children(pid)
-    return known
+    """The JVMs of this process. They are not searched for again while they live."""
+    if not _known or not all(Path(f"/proc/{pid}").exists() for pid in _known):
+        _known[:] = [pid for pid in _children(os.getpid()) if _name(pid) == "java"]
+    return _known
 
 
 def _tree(pid: int) -> float:
