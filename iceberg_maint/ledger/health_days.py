@@ -24,6 +24,7 @@ from iceberg_maint.ports.stored import KEPT_DAYS, HealthDay
 _DAY_MS = 86_400_000
 _NOW = select(db_now_ms())
 _of_table = health_day.c.table_uuid == bindparam("of_table")
+_INSERT = insert(health_day)
 _DELETE_DAY = delete(health_day).where(
     _of_table, (health_day.c.day == bindparam("today")) | (health_day.c.day <= bindparam("last_old"))
 )
@@ -34,7 +35,7 @@ def put_day(conn: Connection, measured: Measured, now_ms: int) -> None:
     """Stores the measurement as the last one of today. Days beyond the limit are deleted."""
     today, uuid = now_ms // _DAY_MS, measured.table_uuid
     conn.execute(_DELETE_DAY, {"of_table": uuid, "today": today, "last_old": today - KEPT_DAYS})
-    conn.execute(insert(health_day).values(table_uuid=uuid, day=today, body=dumps(day_metrics(measured))))
+    conn.execute(_INSERT, {"table_uuid": uuid, "day": today, "body": dumps(day_metrics(measured))})
 
 
 def read_days(conn: Connection, table_uuids: Collection[str]) -> dict[str, tuple[HealthDay, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
@@ -37,6 +37,14 @@ _FORM = digest(
 )[:16]
 """The stored format. Health in another format was stored by another version and counts as not measured."""
 
+_STORED = select(health).where(health.c.table_uuid == bindparam("of_table"))
+_OTHERS = select(health.c.table_uuid).where(
+    health.c.table_name == bindparam("of_name"), health.c.table_uuid != bindparam("of_table")
+)
+_NOW = select(db_now_ms())
+_INSERT, _UPDATE = insert(health), update(health).where(health.c.table_uuid == bindparam("of_table"))
+"""Statements of every measurement, built once: to build one costs more than SQLite needs to run it."""
+
 GOVERNED = "governed"
 """The form of the mark of a table with read restrictions."""
 
@@ -46,18 +54,17 @@ def _put(conn: Connection, measured: Measured) -> bool:
 
     Another table that had the name no longer has it, so its health is deleted.
     """
-    uuid, name = measured.table_uuid, str(measured.table)
-    same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
-    stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
+    uuid = measured.table_uuid
+    stored = conn.execute(_STORED, {"of_table": uuid}).first()
     if stored is None or stored.form != _FORM:
         histories.write(conn, unmeasured_uuid(measured.table), READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and (stored.form != _FORM or not json.loads(stored.head)["basis"]):
         histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and stored.sequence_number > measured.sequence_number:
         return False
-    for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
+    for other in conn.scalars(_OTHERS, {"of_table": uuid, "of_name": str(measured.table)}).all():
         _drop(conn, other)
-    now_ms = conn.execute(select(db_now_ms())).scalar_one()
+    now_ms = conn.execute(_NOW).scalar_one()
     health_days.put_day(conn, measured, now_ms)
     values: dict[str, Any] = {
         "sequence_number": measured.sequence_number,
@@ -65,9 +72,9 @@ def _put(conn: Connection, measured: Measured) -> bool:
         **_facts(measured),
     }
     if stored is None:
-        conn.execute(insert(health).values(table_uuid=uuid, **values))
+        conn.execute(_INSERT, {"table_uuid": uuid, **values})
         return True
-    conn.execute(update(health).where(health.c.table_uuid == uuid).values(**values))
+    conn.execute(_UPDATE, {"of_table": uuid, **values})
     if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
         _count_missing(conn, uuid, packed_keys(stored.partitions), measured.partitions, now_ms)
     return True
@@ -269,7 +276,8 @@ class SqlHealth(Histories):
             partition_history.c.operation == READING, column.startswith(unmeasured_prefix(catalog))
         )
         with self._read() as conn:
-            gone = set(conn.scalars(query)) - {unmeasured_uuid(t) for t in listed}
+            noted = set(conn.scalars(query))
+        gone = noted - {unmeasured_uuid(t) for t in listed} if noted else noted
         for uuid in sorted(gone):
             with self._write(uuid) as conn:
                 histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})

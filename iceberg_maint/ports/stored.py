@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from iceberg_maint.core.decisions.history import Pause
 from iceberg_maint.core.model.codec import digest
@@ -22,6 +23,7 @@ def unmeasured_uuid(table: TableId) -> str:
     return f"{unmeasured_prefix(table.catalog)}{digest(str(table))[:40]}"
 
 
+@cache
 def unmeasured_prefix(catalog: str) -> str:
     """Returns how the UUIDs of a catalog's tables that were never measured begin."""
     return f"{digest(catalog)[:16]}-"

@@ -24,7 +24,11 @@ Document = dict[str, Any]
 def render(document: Document) -> str:
     """The document as text: two spaces, keys in the contract's order, no NaN. Characters that steer a terminal or change
     the text direction are escapes, so that all of it is printable but its line ends."""
-    return _text(document, "\n")
+    text = _text(document, "\n")
+    lines = text.split("\n")
+    if all(map(str.isprintable, lines)):
+        return text
+    return "\n".join(line if line.isprintable() else _printable(line) for line in lines)
 
 
 def _text(value: object, line: str) -> str:
@@ -32,14 +36,14 @@ def _text(value: object, line: str) -> str:
     depth of the value."""
     kind = type(value)
     if kind is str:
-        return _string(value)  # type: ignore[arg-type]
+        return encode_basestring(value)  # type: ignore[arg-type]
     if kind is int:
         return str(value)
     if value is None:
         return "null"
     if isinstance(value, dict):
         inner = f"{line}  "
-        members = [f"{_string(k)}: {_text(v, inner)}" for k, v in value.items()]
+        members = [f"{encode_basestring(k)}: {_text(v, inner)}" for k, v in value.items()]
         return f"{{{inner}{f',{inner}'.join(members)}{line}}}" if members else "{}"
     if isinstance(value, (list, tuple)):
         inner = f"{line}  "
@@ -47,11 +51,8 @@ def _text(value: object, line: str) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def _string(text: str) -> str:
-    encoded = encode_basestring(text)
-    if encoded.isprintable():
-        return encoded
-    return "".join(c if c.isprintable() else encode_basestring_ascii(c)[1:-1] for c in encoded)
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() else encode_basestring_ascii(c)[1:-1] for c in line)
 
 
 def error_document(error: IcebergMaintError) -> Document:
