@@ -11,6 +11,8 @@ import pytest
 
 from iceberg_maint.component.launch import _WholeLines
 
+pytestmark = pytest.mark.slow
+
 
 class Handler:
     def __init__(self) -> None:

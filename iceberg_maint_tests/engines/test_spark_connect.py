@@ -14,6 +14,7 @@ from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.ports.statement_engine import StatementFailedError
 from iceberg_maint_tests.support.statements import manifests, rewrite, settings, state_of, texts
 
+pytestmark = pytest.mark.slow
 OPTIONS = (
     "map('target-file-size-bytes', '1000', 'min-input-files', '2', 'delete-file-threshold', '1', "
     "'use-starting-sequence-number', 'false', 'remove-dangling-deletes', 'false', 'partial-progress.enabled', 'false')"
