@@ -27,15 +27,44 @@ def no_reader(_table: str) -> MetadataReader:
     raise AssertionError("nothing is read")
 
 
-@pytest.mark.parametrize("how", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("no answer")])
-def test_start_on_a_jvm_that_has_died_says_so(how: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+LOST = [ConnectionRefusedError(111, "refused"), Py4JNetworkError("no answer")]
+
+
+def dead(how: Exception) -> Any:
+    """A bridge to a JVM that has died."""
+
     class Dead:
         @property
         def jvm(self) -> NoReturn:
             raise how
 
-    engine = SparkEngine(lambda: None, no_reader)  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr(engine, "_bridge", Dead())
+    return Dead()
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_start_on_a_jvm_that_has_died_starts_another(how: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[str] = []
+    monkeypatch.setattr(engine_module, "drop_ended_jvm", lambda: dropped.append("dropped"))
+    monkeypatch.setattr(engine_module, "bridge_of", lambda driver: SimpleNamespace(driver=driver))
+    monkeypatch.setattr(engine_module, "versions", lambda _driver: {})
+    engine = SparkEngine(lambda: "another", no_reader)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(engine, "_bridge", dead(how))
+    engine._batch_files["b"] = BatchFiles((), None, {})  # type: ignore[arg-type]
+    engine.start()
+    assert (dropped, engine._start_bridge().driver) == (["dropped"], "another")  # type: ignore[attr-defined]
+    assert engine._batch_files == {}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_start_on_another_program_s_jvm_that_has_died_says_so(
+    how: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def driver() -> NoReturn:
+        raise how
+
+    monkeypatch.setattr(engine_module, "drop_ended_jvm", lambda: None)
+    engine = SparkEngine(driver, no_reader)
+    monkeypatch.setattr(engine, "_bridge", dead(how))
     with pytest.raises(EnvironmentFailedError, match=r"^ICM-175 .*: the JVM has died or does not answer\."):
         engine.start()
 

@@ -61,6 +61,7 @@ from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.scan.scan import Table, load_table_info
 from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
+from iceberg_maint.engines.spark.session.driver_jvm import END_SECONDS, drop_ended_jvm
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
 from iceberg_maint.engines.spark.write_deletes import (
     files_of_batch,
@@ -89,10 +90,6 @@ if TYPE_CHECKING:
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
-
-
-_EXIT_SECONDS = 2.0
-"""How long a JVM that was killed takes to end."""
 
 
 class SparkEngine:
@@ -136,11 +133,16 @@ class SparkEngine:
         return {**self._versions, "spark": f"{self._versions['spark']}, not started"}
 
     def start(self) -> None:
-        """Starts the session. Raises what the start raises, and EnvironmentFailedError ICM-175 if its JVM has died."""
+        """Starts the JVM, and another one if it has died. Raises what the start raises, EnvironmentFailedError ICM-175 for a
+        JVM that does not answer, or one of another program."""
         self._enter("starting Spark" if self._bridge is None else "preparing")
-        bridge = self._start_bridge()
+        if _answers(self._start_bridge()):
+            return
+        drop_ended_jvm()
+        self._batch_files.clear()
+        self._bridge = None
         try:
-            bridge.jvm.java.lang.System.nanoTime()
+            self._start_bridge()
         except Exception as why:
             if not connection_lost(why):
                 raise
@@ -322,7 +324,7 @@ class SparkEngine:
         """Whether a JVM that has died was killed, or had no Spark: then no rows were in it that could take its memory."""
         process = None if self._bridge is None else getattr(self._bridge.gateway, "proc", None)
         with suppress(TimeoutExpired):
-            if process is not None and process.wait(_EXIT_SECONDS) in (-SIGKILL, -SIGTERM):
+            if process is not None and process.wait(END_SECONDS) in (-SIGKILL, -SIGTERM):
                 return True
         return self._bridge is not None and not self._bridge.has_spark
 
@@ -355,3 +357,13 @@ class SparkEngine:
         bridge = self._start_bridge()
         bridge.activate()
         return bridge
+
+
+def _answers(bridge: Bridge) -> bool:
+    try:
+        bridge.jvm.java.lang.System.nanoTime()
+    except Exception as why:
+        if not connection_lost(why):
+            raise
+        return False
+    return True

@@ -3,8 +3,8 @@
     python -m iceberg_maint_tests.support.e2e.killed_process POINT ARGUMENTS…
 
 The points: the JVM dies `planned` (before the first batch is written), in a `task` of a worker, `written` (the files are proved
-and no commit was tried), `in_swap` (before the catalog is asked), `swapped` (before anybody took note); or a `worker` dies in its
-task. The seams are wrapped here, in the test: the product holds no failpoint.
+and no commit was tried), once with a `session` in it, `in_swap` (before the catalog is asked), `swapped` (before anybody took note);
+or a `worker` dies in its task. The seams are wrapped here, in the test: the product holds no failpoint.
 """
 
 from __future__ import annotations
@@ -38,6 +38,19 @@ def before(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(*arguments: Any, **more: Any) -> Any:
         kill_jvm()
+        return call(*arguments, **more)
+
+    return wrapped
+
+
+def before_first(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, the first one after a kill of a JVM with a session."""
+    calls = iter((True,))
+
+    def wrapped(*arguments: Any, **more: Any) -> Any:
+        if next(calls, False):
+            assert SparkContext._active_spark_context is not None
+            kill_jvm()
         return call(*arguments, **more)
 
     return wrapped
@@ -81,6 +94,8 @@ match POINT:
         SparkEngine._write = write  # type: ignore[method-assign]
     case "task" | "worker":
         strategy.run_tasks = run_tasks
+    case "session":
+        SparkEngine.commit = before_first(SparkEngine.commit)  # type: ignore[method-assign]
     case "written":
         SparkEngine.commit = before(SparkEngine.commit)  # type: ignore[method-assign]
     case "in_swap":

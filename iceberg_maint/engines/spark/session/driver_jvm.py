@@ -35,6 +35,8 @@ EXIT_SECONDS = 300.0
 """Time for the exit of a JVM."""
 START_SECONDS = 300.0
 """Time for the first answer of a JVM. Without load that takes a second."""
+END_SECONDS = 2.0
+"""How long a JVM that was killed takes to end."""
 _POLL_SECONDS = 0.02
 _ARGUMENT = "pyspark-shell"
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
@@ -280,6 +282,25 @@ def kill_jvm() -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
+
+
+def drop_ended_jvm() -> None:
+    """Forgets the JVM of this process and its session if it has ended, so that the next start makes another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    try:
+        process.wait(END_SECONDS)
+    except TimeoutExpired:
+        return
+    with suppress(*JVM_ERRORS, OSError):
+        gateway.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def exit_jvm() -> int | None:
