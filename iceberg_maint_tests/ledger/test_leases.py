@@ -26,7 +26,7 @@ from iceberg_maint_tests.support.ledger.values import (
     written,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.seconds
 
 
 def take(ledger: Ledger, owner: str, min_fence: int = 0) -> Lease | None:
@@ -246,6 +246,7 @@ def _compete(url: str, owner: str, rounds: int, start, fences) -> None:
     fences.join_thread()
 
 
+@pytest.mark.slow
 def test_leases_sixteen_processes_never_overlap_and_never_share_a_fence(ledger, place: Place):
     ledger.registry.now_ms()
     place.sql("CREATE TABLE number (value INTEGER)")
