@@ -15,7 +15,7 @@ from iceberg_maint_tests.support.catalog.table_files import File, register
 from iceberg_maint_tests.support.removal.expired_table import SIZE, TABLE, CountingWalk, ExpiredTable
 from iceberg_maint_tests.support.removal.layouts import flink_manifest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.seconds
 
 HOLD_DAYS = 3.1
 ALONE = {"l1", "l2", "l3", "l5", "A", "DA", "B", "E", "f2", "f5", "e1", "s1", "p1"}
@@ -297,6 +297,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 def test_removal_that_is_killed_at_any_change_is_finished_by_the_next(tmp_path: Path) -> None:
     """Before each file that is created, moved or deleted, from the stored release to the last delete."""
     whole = ExpiredTable(tmp_path / "whole")
@@ -369,10 +370,10 @@ def test_orphan_pass_that_may_not_take_a_release_leaves_its_files(table: Expired
     assert (done.trashed_files, table.gone(), table.stored()) == (1, {"nobody"}, 1)
 
 
-def run_pass(table: ExpiredTable, **options: Any) -> Any:
+def run_pass(table: ExpiredTable, *, sweep: bool = True) -> Any:
     state = table.lake.catalog.pin(TABLE)
     return table.remove_orphans().run(
-        state, table.policy, in_flight=frozenset(), sweep=True, holds=lambda: True, **options
+        state, table.policy, in_flight=frozenset(), sweep=sweep, holds=lambda: True
     )
 
 
@@ -382,3 +383,15 @@ def test_expiry_deletes_no_trash_that_is_not_released(table: ExpiredTable) -> No
     run_pass(table)
     done = table.later(HOLD_DAYS).remove()
     assert (done.deleted_files, table.in_trash()) == (len(WITHOUT_SIDE), {"nobody"})
+
+
+def test_trash_past_its_hold_is_deleted_only_if_the_plan_and_the_scope_say_so(table: ExpiredTable) -> None:
+    table.file("nobody", "data/nobody.parquet")
+    run_pass(table)
+    table.later(HOLD_DAYS)
+    assert run_pass(table, sweep=False).swept_files == 0
+    table.scope = Scope(sweeps=False)
+    assert run_pass(table).swept_files == 0
+    assert table.in_trash() == {"nobody"}
+    table.scope = Scope()
+    assert run_pass(table).swept_files == 1
