@@ -67,6 +67,18 @@ def test_files_without_references_are_those_without_a_reached_path_and_without_a
     paths.close()
 
 
+def test_released_files_without_a_reached_path_are_counted_wherever_they_are(tmp_path: Path) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["file:///a"], Equivalences())
+    names = ("file:///a/1", "file:///a/2", "file:///b/3")
+    paths.index()
+    assert paths.unreferenced() == 0
+    paths.add_released(ReleasedFile(n, ReleasedKind.DATA, 1, 7, 9) for n in names)
+    assert paths.unreferenced() == 3
+    paths.add_reached(("/a/1",), Kept.REACHABLE)
+    assert paths.unreferenced() == 2
+    paths.close()
+
+
 def test_listed_file_whose_encoded_dots_lead_out_of_the_prefix_stays(tmp_path: Path) -> None:
     paths = PathTables(tmp_path / "paths.db", ["file:///a/t"], Equivalences())
     out, orphan = "/a/t/data/p=%2F..%2F..%2F..%2Fx/1", "/a/t/data/p=x/2"

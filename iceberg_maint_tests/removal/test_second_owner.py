@@ -123,6 +123,12 @@ def test_logs_of_the_newest_files_only_are_read_again(lake: Lake, monkeypatch: p
     assert store.names == ["00002.metadata.json"]
 
 
+def test_versions_beside_the_log_are_counted_and_the_five_newest_are_named(lake: Lake) -> None:
+    places = [version(lake, f"00008-{n}", 1, 1_500 + n) for n in range(6)]
+    newest = tuple(f"file://{place}" for place in reversed(places[1:]))
+    assert check(lake, log_of(lake)) == UnloggedMetadata(6, newest)
+
+
 def test_versions_in_the_log_are_not_read(lake: Lake) -> None:
     base, store = version(lake, "00008", 1, 1_500), Reads()
     assert check(lake, log_of(lake, base), store=store) == UnloggedMetadata(0, ())

@@ -217,12 +217,18 @@ def test_file_that_grew_old_during_a_listing_stays(passes: Passes) -> None:
     assert young.exists()
 
 
-def test_metadata_file_of_a_second_owner_written_during_a_listing_is_found(passes: Passes) -> None:
+@pytest.mark.parametrize("after_ms", [0, 1])
+def test_metadata_file_of_a_second_owner_written_during_a_listing_is_found(
+    passes: Passes, after_ms: int
+) -> None:
     folder = passes.lake.folder / LAYOUTS[0].table_folder / "metadata"
     while not any("/metadata/" in path for path in passes.store.listed):  # type: ignore[attr-defined]
         assert run(passes, over_after(2)).unfinished
     newest = max(folder.glob("*.metadata.json"), key=lambda file: file.stat().st_mtime)
-    (folder / "00000-of-another.metadata.json").write_bytes(newest.read_bytes())
+    written = folder / "00000-of-another.metadata.json"
+    written.write_bytes(newest.read_bytes())
+    begun_ms = json.loads(parts(passes)[0].read_text().splitlines()[0])["started_ms"]
+    os.utime(written, ns=((begun_ms + after_ms) * 1_000_000,) * 2)
     work = run(passes, over_after(100))
     assert work.unlogged is not None
     assert [Path(path).name for path in work.unlogged.paths] == ["00000-of-another.metadata.json"]
