@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.scan.scan import quoted_columns
 from iceberg_maint.errors import RefusedError, StaleBatchError
@@ -99,11 +101,12 @@ def test_rewrite_v3_that_would_not_carry_lineage_is_refused(
     assert refusal.value.code == "ICM-108"
 
 
-@pytest.mark.variant
 def test_rewrite_table_upgraded_to_v3_and_not_written_since_has_no_lineage_yet(shop: Workshop) -> None:
     name = sick_table(shop, 2)
     shop.sql(f"alter table {name} set tblproperties ('format-version'='3')")
-    rewrite(shop, name)
+    for file in rewrite(shop, name).files:
+        rows = pq.read_table(file.path.removeprefix("file:"))
+        assert [rows[column].null_count for column in LINEAGE] == [file.record_count, file.record_count]
     assert len({row[-2] for row in shop.lineage(name)}) == 27
 
 

@@ -118,7 +118,7 @@ def rewrite_group(
             unobserved = _rows(table, source, group)
             rows = sorted_rows(rows, unobserved, order, group.expected_output_files, planned)
         _check_lineage(batch, table, rows)
-        if bridge.is_spark_3 and batch.format_version >= 3:
+        if batch.format_version >= 3:
             rows = _with_lineage(rows)
         writer = rows.write.format("iceberg").mode("append")
         if codec:
@@ -237,8 +237,8 @@ def _write(
 
 
 def _with_lineage(rows: DataFrame) -> DataFrame:
-    """The rows with lineage columns, which Spark 3.5 requires in every v3 table. They are NULL if a table that
-    became v3 has no row ids yet, which has the same effect as no columns."""
+    """The rows with lineage columns, which Spark 3.5 requires in every v3 table and Spark 4.1 adds itself. They are NULL
+    if a table that became v3 has no row ids yet, which has the same effect as no columns."""
     from pyspark.sql import functions as F
 
     missing = (n for n in LINEAGE if n not in rows.columns)
