@@ -78,6 +78,8 @@ def test_verify_of_a_lost_position_is_different_and_names_the_file(lake: Lake) -
     found = sick.convert({sick.first: [1]})
     assert (found.status, found.stored) == (VerificationStatus.RED, StoredProof.EQUAL)
     assert f"first in {sick.second}" in found.detail
+    assert found.difference is not None
+    assert (found.difference.lost, found.difference.gained) == (0, 1)
     assert sick.lake.writers.rows(sick.name) == [(1, "a"), (3, "c"), (4, "d")]
 
 

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy
+from iceberg_maint.engines.spark.scan.scan import load_table_info
+from iceberg_maint.engines.spark.write_failures import file_with_unreadable_bounds
 from iceberg_maint.errors import DELETE_AGAIN, WRONG_COUNT_FIX, RefusedError
 from iceberg_maint_tests.support.spark.entries import stating
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
@@ -192,6 +194,17 @@ def test_data_file_of_a_text_partition_whose_bounds_are_no_text_is_named(
     java.newRewrite().deleteFile(good).addFile(bad).commit()
     batch = shop.batch(name, strategy=strategy)
     assert bounds_refusal(shop, batch, strategy) == no_text(name, str(bad.location()))
+
+
+def test_bounds_of_a_number_are_not_taken_for_text(shop: Workshop) -> None:
+    """The bytes of 200 are not UTF-8."""
+    name = shop.new_name("lying")
+    java = shop.writers.create(name)
+    for start in (200, 210):
+        shop.writers.append(java, rows_of(range(start, start + 10)))
+    batch = shop.batch(name)
+    info = load_table_info(shop.bridge, java, name, batch.snapshot_id)
+    assert file_with_unreadable_bounds(shop.bridge, info, batch) == ""
 
 
 @pytest.mark.parametrize("operation", [Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES])

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import InputFile
+from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.engines.spark.scan import scan as scan_module
 from iceberg_maint.engines.spark.scan import staging
 from iceberg_maint.engines.spark.scan.scan import partitions_filter
@@ -142,6 +143,20 @@ def test_plan_tasks_other_position_deletes_than_planned_is_refused(
     with pytest.raises(RefusedError) as refusal:
         plan(shop, with_file(batch, replace(batch.groups[0].files[0], delete_files=planned)))
     assert refusal.value.code == "ICM-101"
+
+
+def test_position_deletes_of_a_task_are_those_that_are_no_equality_deletes(shop: Workshop) -> None:
+    table = shop.writers.create(shop.new_name("staging"))
+    marked, other = (
+        str(shop.writers.append(table, [{"id": n, "v": "a"}, {"id": 3, "v": "b"}]).location()) for n in (1, 2)
+    )
+    deletes = [str(shop.writers.delete_at(table, {marked: [at]}).location()) for at in (0, 1)]
+    shop.writers.delete_where(table, [{"id": 3}])
+    functions, tasks = JavaFunctions(shop.bridge), shop.bridge.list(shop.writers.tasks(table))
+    paths = functions.texts(tasks.stream().map(functions.task_location))
+    texts = functions.texts(tasks.stream().map(functions.task_position_deletes))
+    found = {path: sorted(text.split(SEPARATOR_WITHIN)) for path, text in zip(paths, texts, strict=True)}
+    assert found == {marked: ["", *sorted(deletes)], other: ["", ""]}
 
 
 def test_plan_tasks_task_without_an_equality_delete_that_reaches_it_is_refused(
