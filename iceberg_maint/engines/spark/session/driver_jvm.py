@@ -299,6 +299,7 @@ def drop_ended_jvm() -> None:
         return
     with suppress(*JVM_ERRORS, OSError):
         gateway.close()
+        process.stdin.close()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
