@@ -139,8 +139,8 @@ SENTENCES: dict[Reason, str] = {
     "impossible; see write_audit_publish",
     Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
     Reason.WRITER_PROPERTY: "a property of the table that no Parquet writer takes",
-    Reason.ENVIRONMENT: "credentials, a connection, a class or a file system that takes writes are missing; the message "
-    "names the cause",
+    Reason.ENVIRONMENT: "the machine or a service failed: credentials, a connection, a class, a file system or a process; the "
+    "message names the cause",
     Reason.NOT_ATTESTED: "an engine elsewhere committed, and that no row changed is refuted or cannot be proved",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
