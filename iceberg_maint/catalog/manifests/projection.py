@@ -65,7 +65,7 @@ def path_digests(paths: Collection[str]) -> Integers:
     joined = b"".join(
         blake2b(p.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest() for p in paths
     )
-    return np.frombuffer(joined, np.int64).reshape(-1, 2)
+    return np.frombuffer(joined, np.int64).reshape(len(paths), 2)
 
 
 def numbers_of(projections: Iterable[Projection], named: Mapping[bytes, str]) -> dict[str, int]:
