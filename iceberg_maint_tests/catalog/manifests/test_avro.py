@@ -185,6 +185,18 @@ def test_read_columns_map_from_integers_to_bytes_gives_the_values_of_the_keys_as
     assert read_columns(data, (12,)) == [[(), None, ()]]
 
 
+def test_read_columns_map_from_integers_to_bytes_gives_the_value_of_one_key_or_none(tmp_path: Path) -> None:
+    kind = MapType(52, IntegerType(), 53, BinaryType())
+    data = written(tmp_path, [(12, kind)], [({1: b"a", 2: b"b"},), ({1: b"a"},), (None,)])
+    assert read_columns(data, (12,), (2,)) == [[(b"b",), (None,), None]]
+
+
+def test_read_columns_map_from_integers_to_integers_gives_pairs_by_key(tmp_path: Path) -> None:
+    kind = MapType(52, IntegerType(), 53, LongType())
+    data = written(tmp_path, [(12, kind)], [({9: -2, 1: 70},), (None,), ({},), ({3: 1 << 40},)])
+    assert read_columns(data, (12,)) == [[((1, 70), (9, -2)), None, (), ((3, 1 << 40),)]]
+
+
 def by_hand(fields: list[tuple[int, object]], body: bytes, meta: dict[str, bytes] | None = None) -> bytes:
     """A container with one record of these bytes."""
     schema = {

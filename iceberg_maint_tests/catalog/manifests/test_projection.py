@@ -77,3 +77,12 @@ def test_sequence_numbers_of_named_files_are_found_in_any_manifest() -> None:
     ]
     assert numbers_of(manifests, named) == {"a": 0, "b": 1, "c": 2, "d": 3}
     assert numbers_of(manifests, {}) == {}
+
+
+def test_one_named_file_is_found_among_paths_with_lower_and_higher_digests() -> None:
+    paths = ["a", "b", "c", "d", "e", "f"]
+    digests = path_digests(paths)
+    numbers = replace(projection_of().entries, sequence_number=np.arange(len(paths)))
+    manifest = replace(projection_of(), entries=numbers, paths=digests)
+    for at, path in enumerate(paths):
+        assert numbers_of([manifest], {digests[at].tobytes(): path}) == {path: at}

@@ -15,6 +15,7 @@ from pyiceberg.manifest import DATA_FILE_TYPE
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, FixedType, LongType, NestedField, StringType, UUIDType
 
 from iceberg_maint.catalog.manifests import reader
@@ -275,6 +276,11 @@ def test_live_entries_partitions_of_equal_uuid_fixed_and_decimal_types_are_disti
     [key, nulls] = [encode_partition(_core_spec(by, schema), p, 0) for p in entries.partitions]
     assert key == f"c1={UUID(int=1)}/c2={UUID(int=2)}/c3=6162/c4=00ff/c5=1.10/c6=-7.00"
     assert nulls == "c1/c2/c3/c4/c5/c6"
+
+
+def test_manifest_list_bounds_of_a_partition_field_stand_behind_its_flags(tmp_path: Path) -> None:
+    found = manifest(tmp_path, File("a"), wrong={"partitions": [Record(True, False, b"a", b"b")]})
+    assert found.bounds == ((b"a", b"b"),)
 
 
 def _core_spec(by: PartitionSpec, schema: Schema) -> core.PartitionSpec:
