@@ -272,6 +272,15 @@ def test_pin_starts_over_when_a_commit_moved_the_table(
     assert catalog.pin(EVENTS).metadata_location == events.metadata_location
 
 
+def test_pin_of_a_table_that_moves_at_each_look_ends_with_the_third_read(
+    events: Table, catalog: PyIcebergCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks, [io] = iter(range(100)), [catalog.io_of(EVENTS)]
+    monkeypatch.setattr(catalog._listing, "open", lambda _table: (f"{tmp_path}/{next(looks)}.json", io))
+    with pytest.raises(UnreadableTableError, match=r"metadata file \S*/4\.json is missing"):
+        catalog.pin(EVENTS)
+
+
 def test_known_state_is_returned_only_while_the_catalog_names_its_metadata_file(
     events: Table, catalog: PyIcebergCatalog
 ) -> None:
@@ -422,3 +431,8 @@ def test_catalog_compares_what_a_commit_is_based_on_unless_it_is_rest(kind: str,
     """Iceberg's UpdateRequirements name nothing of the snapshots and refs that a request removes."""
     catalog = PyIcebergCatalog("lake", {"type": kind, "uri": "sqlite:///none.db"})
     assert catalog.checks_commit_base is compares
+
+
+@pytest.mark.parametrize(("kind", "asks"), [("sql", False), ("hive", True), ("glue", True), ("rest", True)])
+def test_service_is_asked_for_each_table_and_a_database_for_all_at_once(kind: str, asks: bool) -> None:
+    assert PyIcebergCatalog("lake", {"type": kind, "uri": "sqlite:///none.db"}).asks_each_table is asks

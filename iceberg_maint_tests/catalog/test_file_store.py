@@ -357,6 +357,31 @@ def test_path_without_a_scheme_is_one_of_the_local_disk(location: str) -> None:
     assert file_system(PyArrowFileIO({}), location) == (LocalFileSystem(), "/w/t")
 
 
+def test_key_of_an_object_store_keeps_each_character() -> None:
+    io, asked = PyArrowFileIO({}), list[tuple[str, str | None]]()
+
+    def fs_by_scheme(scheme: str, bucket: str | None) -> FileSystem:
+        asked.append((scheme, bucket))
+        return LocalFileSystem()
+
+    io.fs_by_scheme = fs_by_scheme
+    assert file_system(io, "S3://bucket/w/a?b#c\nd") == (LocalFileSystem(), "bucket/w/a?b#c\nd")
+    assert asked == [("s3", "bucket")]
+
+
+def test_fsspec_file_io_is_asked_for_the_file_system_of_the_host() -> None:
+    io, asked = FsspecFileIO({}), list[tuple[str, str | None]]()
+
+    def get_fs(scheme: str, host: str | None) -> FsspecLocal:
+        asked.append((scheme, host))
+        return FsspecLocal()
+
+    io.get_fs = get_fs  # type: ignore[method-assign, assignment]
+    for location in ("abfss://c@a.net/w/t", "disk:///w/t"):
+        file_system(io, location)
+    assert asked == [("abfss", "a.net"), ("disk", None)]
+
+
 def test_fsspec_file_io_is_listed_by_its_file_system(tmp_path: Path) -> None:
     io = FsspecFileIO({})
     io._scheme_to_fs["disk"] = lambda _: FsspecLocal()

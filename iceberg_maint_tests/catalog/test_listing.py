@@ -38,3 +38,18 @@ def test_calls_of_two_threads_to_hive_take_turns(kind: str, met: int) -> None:
     for thread in threads:
         thread.join()
     assert catalog.met == met
+
+
+class Family:
+    """A catalog that lists other namespaces than children, too. No table is in them."""
+
+    def list_namespaces(self, parent: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+        return {
+            (): [("a",)],
+            ("a",): [("a",), ("b",), ("b", "c"), ("a", "d")],
+        }.get(parent, [])
+
+
+def test_namespaces_are_those_whose_names_begin_with_their_parents() -> None:
+    listing = ServiceListing("lake", {"type": "glue"}, CallBudget())
+    assert list(listing._namespaces(Family())) == [("a",), ("a", "d")]  # type: ignore[arg-type]

@@ -147,3 +147,10 @@ def test_second_opinion_reads_manifests_until_they_list_enough_files(
     for most in (1, 2, 4, 5):
         found = [path for path in walk.second_opinion(most) if path.endswith(".parquet")]
         assert len(set(found)) == len(found) == min(most, 4)
+
+
+def test_second_opinion_names_no_file_that_a_commit_removed(events: Table, catalog: PyIcebergCatalog) -> None:
+    walk = walk_of(catalog)
+    list(walk.paths())
+    live = sorted(task.file.file_path for task in events.scan().plan_files())
+    assert sorted(p for p in walk.second_opinion(10_000) if p.endswith(".parquet")) == live

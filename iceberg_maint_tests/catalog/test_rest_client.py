@@ -174,6 +174,10 @@ def test_catalog_that_does_not_serve_is_not_taken_for_a_dropped_table(lake: Rest
         walk.metadata_location()
 
 
+def test_table_that_the_catalog_lacks_has_no_pointer(lake: RestLake) -> None:
+    assert lake.catalog().pointer(TableId.parse("lake.db.gone")) is None
+
+
 def test_pointers_without_etags_are_loaded_each_time(lake: RestLake) -> None:
     catalog = lake.catalog()
     assert catalog.pointers([EVENTS]) == catalog.pointers([EVENTS])

@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from botocore.utils import parse_timestamp
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.catalog.arrow_store import ArrowStore
-from iceberg_maint.catalog.s3_store import S3Store
+from iceberg_maint.catalog.s3_store import S3Store, _parsed_time
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint_tests.support.servers.object_server import Bucket, listing, object_server
 
@@ -67,6 +68,11 @@ def test_listing_takes_one_request_per_page_and_is_that_of_arrow(store: S3Store,
     assert sorted(listed, key=lambda f: f.path) == arrow
     assert len(listed) == 122
     assert bucket.requests == ["GET"] * 3  # pages of 50 objects
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T00:00:00.123Z", "Thu, 01 Jan 2026 00:00:00 GMT", "20260101"])
+def test_time_of_an_answer_is_that_of_boto3(text: str) -> None:
+    assert _parsed_time(text) == parse_timestamp(text)
 
 
 def test_listing_after_any_path_is_the_rest_of_the_listing(store: S3Store, bucket: Bucket) -> None:
@@ -244,6 +250,13 @@ def test_create_beside_another_request_is_tried_again(store: S3Store, bucket: Bu
     bucket.conflicts = 2
     store.create(f"{ROOT}/1.json", [b"a"])
     assert (bucket.objects["w/t/1.json"][0], bucket.requests.count("PUT")) == (b"a", 3)
+
+
+def test_create_beside_three_other_requests_writes_nothing(store: S3Store, bucket: Bucket) -> None:
+    bucket.conflicts = 3
+    with pytest.raises(FileNotFoundError):
+        store.create(f"{ROOT}/1.json", [b"a"])
+    assert (bucket.objects, bucket.requests.count("PUT")) == ({}, 3)
 
 
 @pytest.mark.parametrize("is_conditional", [True, False])
