@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from iceberg_maint.config import policy_keys
 from iceberg_maint.core.policy.data import OutputSpec, Policy, ProofLevel
 from iceberg_maint.core.policy.data import policy_keys as all_keys
+from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.errors import ConfigurationError
 
 
@@ -115,3 +117,8 @@ def test_rule_says_type_and_limits_in_words() -> None:
     assert policy_keys.rule("windows.cold_after_seconds") == "a whole number of at least 0, or null for off"
     assert policy_keys.rule("mode") == "advise or act"
     assert policy_keys.rule("rewrite_data_files.small_file_ratio") == "a number from 0 to 1"
+
+
+def test_engines_locations_and_spellings_of_a_scan_are_set_in_the_configuration_only() -> None:
+    configured = [f.name for f in fields(RemoveOrphanFilesPolicy) if f.metadata.get("configured_only")]
+    assert configured == ["engines", "exclusive_prefixes", "equal_schemes", "equal_authorities"]

@@ -39,6 +39,10 @@ def test_bytes_that_cost_four_times_the_assumed_are_learned_within_a_tenth() -> 
     assert predicted_seconds(new, parts) == pytest.approx(predicted_seconds(new, taken), rel=0.1)
 
 
+def test_amounts_count_deletes_as_files_and_bytes_in_mib() -> None:
+    assert WorkSize(2, 5, 24 * MIB, delete_files=3, earlier=3).amounts() == (1.0, 2.0, 8.0, 24.0, 0.25)
+
+
 def test_first_batch_of_a_session_has_the_whole_cold_part_and_the_fourth_a_quarter() -> None:
     cold, fourth, unknown = (predicted_seconds(WorkSize(0, 0, 0, earlier=n), ASSUMED) for n in (0, 3, None))
     assert (cold, fourth, unknown) == (3.0, 1.5, 1.0)
