@@ -327,6 +327,34 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "_AT_ONCE = 17",
         "The result is the same for any number of manifests that are read at once.",
     ),
+    Equivalent(
+        "core/outcomes/record.py",
+        "_moved_past",
+        "bases = {s.snapshot_id for s in chain[1:]} | {s.parent_id for s in chain[-1:]}",
+        "bases = {s.snapshot_id for s in chain[1:]} | {s.parent_id for s in chain[-2:]}",
+        "The parent of the last snapshot but one is the last one, which is in the set.",
+    ),
+    Equivalent(
+        "core/outcomes/outcome.py",
+        "",
+        "commit_tries: int = 0",
+        "commit_tries: int = 1",
+        "The two places of the product that make an outcome give the number, and the ledger stores it.",
+    ),
+    Equivalent(
+        "catalog/location_owners.py",
+        "_metadata_files",
+        "files = list(islice(store.list(folder), _MOST_LISTED + 1))",
+        "files = list(islice(store.list(folder), _MOST_LISTED + 2))",
+        "Whether the list is longer than the limit is the same with one file beyond it or two.",
+    ),
+    Equivalent(
+        "catalog/manifests/avro_records.py",
+        "",
+        "_SHORT = 64",
+        "_SHORT = 65",
+        "The expression accepts other lengths. A record that it does not accept is read by value.",
+    ),
 )
 
 
