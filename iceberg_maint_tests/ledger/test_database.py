@@ -131,6 +131,24 @@ def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_writ
     writing.close()
 
 
+def test_sqlite_that_may_only_be_read_after_a_write_is_lost_and_not_wrong_configuration(
+    tmp_path: Path,
+) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
+    with database.write("key"):
+        pass
+
+    def write_where_it_is_forbidden() -> None:
+        with database.write("key") as conn:
+            conn.exec_driver_sql("PRAGMA query_only = ON")
+            conn.exec_driver_sql("DELETE FROM icm_pause")
+
+    with pytest.raises(IcebergMaintError, match=r"ICM-128 .*: attempt to write a readonly database") as lost:
+        write_where_it_is_forbidden()
+    assert type(lost.value) is IcebergMaintError
+    database.close()
+
+
 def test_sqlite_that_may_not_become_a_ledger_is_reported_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

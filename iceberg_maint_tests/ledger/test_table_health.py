@@ -86,6 +86,16 @@ def test_forget_table_drops_its_health_only(ledger):
     assert ledger.leases.holds(lease)
 
 
+def test_forget_table_drops_its_missing_partitions_only(ledger: Ledger) -> None:
+    observe(ledger, ("a", "b"), ("a",))
+    ledger.health.put(measured("a", "c", table_uuid=OTHER_UUID, table=RENAMED))
+    ledger.health.put(measured("a", table_uuid=OTHER_UUID, table=RENAMED, sequence_number=2))
+    ledger.health.forget_table(RENAMED)
+    ledger.health.put(measured("a", table_uuid=OTHER_UUID, table=RENAMED))
+    assert ledger.health.missing_partitions(TABLE) == ("b",)
+    assert ledger.health.missing_partitions(RENAMED) == ()
+
+
 def test_health_of_another_form_counts_as_not_measured(ledger, place: Place):
     ledger.health.put(measured("day=1"))
     place.sql("UPDATE icm_health SET form = 'older'")

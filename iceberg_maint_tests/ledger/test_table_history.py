@@ -258,3 +258,13 @@ def test_histories_of_more_tables_take_no_statement_for_each(ledger: Ledger) -> 
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     ledger.health.histories({f"uuid-{n}": f"lake.db.t{n}" for n in range(400)})
     assert len([s for s in statements if s.startswith("SELECT")]) == 6
+
+
+def test_reader_reported_again_or_removed_changes_no_other_reader(ledger: Ledger) -> None:
+    for uuid, name in ((UUID, "a"), (UUID, "b"), (OTHER_UUID, "a")):
+        ledger.registry.put_reader(uuid, name, 1)
+    ledger.registry.put_reader(UUID, "a", 2)
+    assert not ledger.registry.remove_reader(UUID, "c")
+    assert ledger.registry.remove_reader(UUID, "b")
+    assert [(r.name, r.snapshot_id) for r in ledger.registry.readers(UUID)] == [("a", 2)]
+    assert [(r.name, r.snapshot_id) for r in ledger.registry.readers(OTHER_UUID)] == [("a", 1)]
