@@ -282,7 +282,7 @@ class OrphanRemoval:
                     *retained_in_trash(target.prefixes, store, _PATHS_TOLD),
                     *retained_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
                 ),
-                key=lambda h: (h.marked_ms or 0, h.mark_id),
+                key=lambda h: h.mark_id,  # begins with the time of the mark
             )
         except Exception as why:  # noqa: BLE001 - it is only reported
             _log.warning("%s: the contents of the trash cannot be read: %s", target.state.table, why)

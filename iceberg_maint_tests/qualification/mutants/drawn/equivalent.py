@@ -314,13 +314,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Only changes of restored files take the default, and they delete no file.",
     ),
     Equivalent(
-        "removal/remove_orphans.py",
-        "OrphanRemoval._retained",
-        "key=lambda h: (h.marked_ms or 0, h.mark_id),",
-        "key=lambda h: (h.marked_ms or 1, h.mark_id),",
-        "What is in the trash has the time of its mark.",
-    ),
-    Equivalent(
         "removal/target.py",
         "",
         "_AT_ONCE = 16",
@@ -354,6 +347,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "_SHORT = 64",
         "_SHORT = 65",
         "The expression accepts other lengths. A record that it does not accept is read by value.",
+    ),
+    Equivalent(
+        "ledger/batches.py",
+        "_cursor",
+        ".limit(1)",
+        ".limit(2)",
+        "`scalar` returns the value of the first row only.",
+    ),
+    Equivalent(
+        "removal/released_lists.py",
+        "stored_marks",
+        "stored, key=lambda s: (s.mark is None, s.mark.header.marked_ms if s.mark else 0, s.location)",
+        "stored, key=lambda s: (s.mark is None, s.mark.header.marked_ms if s.mark else 1, s.location)",
+        "Lists without a mark are compared by it with one another only, and all of them have the same number.",
     ),
 )
 
