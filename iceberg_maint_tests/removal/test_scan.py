@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,11 @@ import pytest
 from iceberg_maint.catalog import reachable_files
 from iceberg_maint.core.model.location import Equivalences, LocationOwner
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import Kept
+from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.removal.orphan_scan import Scan, scan
-from iceberg_maint.removal.target import Removal, Target
+from iceberg_maint.removal.orphan_scan import Scan, _check_reached, scan
+from iceberg_maint.removal.target import Removal, Target, check_second_opinion
 from iceberg_maint_tests.support.removal.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 
 pytestmark = pytest.mark.seconds
@@ -259,6 +260,57 @@ def test_live_file_that_the_listing_hides_is_refused(run: Run) -> None:
         run(store=Forgetful())
 
 
+class Unlisted:
+    """Referenced paths, none of them in the listing."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = paths
+
+    def other_store(self) -> None:
+        return None
+
+    def unlisted(self) -> Iterator[str]:
+        return iter(self._paths)
+
+
+class WrittenAt(ShiftedStore):
+    """A store whose files were all written at one time. It counts those that are looked up."""
+
+    def __init__(self, modified_ms: int) -> None:
+        super().__init__()
+        self.modified_ms, self.looked_up = modified_ms, 0
+
+    def stat(self, path: str) -> StoredFile | None:
+        self.looked_up += 1
+        return StoredFile(path, 1, self.modified_ms)
+
+
+def check_unlisted(lake: Lake, store: ShiftedStore, *names: str) -> None:
+    """Checks referenced files that a listing lacks which began at the time 5."""
+    target = lake.target()
+    paths: Any = Unlisted(f"{target.state.location}/{name}" for name in names)
+    _check_reached(paths, target, store, 5)
+
+
+def test_ten_thousand_unlisted_files_are_looked_up_and_one_more_is_refused(lake: Lake) -> None:
+    store, names = WrittenAt(5), [f"data/{n}" for n in range(10_001)]
+    check_unlisted(lake, store, *names[:-1])
+    assert store.looked_up == 10_000
+    with pytest.raises(RefusedError, match=r"ICM-122 .*/data/10000, which is not in the listing"):
+        check_unlisted(lake, store, *names)
+    assert store.looked_up == 20_000
+
+
+def test_unlisted_file_from_before_the_listing_is_refused_unless_it_is_in_the_trash(lake: Lake) -> None:
+    check_unlisted(lake, WrittenAt(5), "data/1.parquet")
+    with pytest.raises(RefusedError, match=r"ICM-122 .*/data/1.parquet, which is not in the listing"):
+        check_unlisted(lake, WrittenAt(4), "data/1.parquet")
+    in_trash = f"{TRASH}/files/1/data/1.parquet"
+    check_unlisted(lake, WrittenAt(4), in_trash)
+    with pytest.raises(RefusedError, match=rf"ICM-122 .*/{in_trash}, which is not in the listing"):
+        check_unlisted(lake, ShiftedStore(), in_trash)
+
+
 def test_commit_after_the_listing_is_reached(run: Run, lake: Lake) -> None:
     """Its files are not listed, and its old files stop being orphans."""
 
@@ -389,6 +441,19 @@ def test_second_opinion_of_a_large_table_is_a_sample(lake: Lake) -> None:
     assert head < every
     assert len([p for p in head if p.endswith(".parquet")]) == DATA_FILES
     assert len([p for p in walk.second_opinion(1) if p.endswith(".parquet")]) == DATA_FILES // 2
+
+
+def test_second_opinion_is_asked_of_ten_thousand_files(lake: Lake) -> None:
+    walk = SimpleNamespace(second_opinion=lambda most: (f"s3://b/t/{n}" for n in range(most)))
+    removal: Any = SimpleNamespace(target=lake.target(), reachability=walk)
+
+    def check(reached: int) -> None:
+        paths: Any = SimpleNamespace(reaches={f"s3://b/t/{n}" for n in range(reached)}.__contains__)
+        check_second_opinion(removal, paths)
+
+    check(10_000)
+    with pytest.raises(RefusedError, match=r"ICM-122 lake.db.t: .* does not find s3://b/t/9999\."):
+        check(9_999)
 
 
 def lossy(read: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -11,7 +11,6 @@ import pytest
 from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.core.removal.orphan_rules import MetadataLog, UnloggedMetadata
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.removal import second_owner
 from iceberg_maint.removal.second_owner import check_folders
 from iceberg_maint_tests.support.removal.layouts import LAYOUTS, Lake
 
@@ -113,14 +112,13 @@ def test_version_that_follows_one_outside_the_log_within_the_tolerance_of_clocks
         check(lake, log_of(lake))
 
 
-def test_logs_of_the_newest_files_only_are_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(second_owner, "_LOGS_READ", 1)
-    for n in (1, 2):
-        version(lake, f"0000{n}", n, 1_500)
+def test_logs_of_the_hundred_newest_files_only_are_read_again(lake: Lake) -> None:
+    for n in range(101):
+        version(lake, f"{n:05d}", 1, 1_500 + n)
     check(lake, log_of(lake))
     store = Reads()
-    assert check(lake, log_of(lake), store=store).files == 2
-    assert store.names == ["00002.metadata.json"]
+    assert check(lake, log_of(lake), store=store).files == 101
+    assert store.names == [f"{n:05d}.metadata.json" for n in range(100, 0, -1)]
 
 
 def test_versions_beside_the_log_are_counted_and_the_five_newest_are_named(lake: Lake) -> None:

@@ -19,6 +19,8 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.ports.storage import OrphanWork, StoredFile
 from iceberg_maint.removal import stored_listing
+from iceberg_maint.removal.store_requests import RemovalLease
+from iceberg_maint.removal.stored_listing import StoredListing
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import DAILY, OPERATION, TABLE, Passes
@@ -204,6 +206,22 @@ def test_stored_listing_that_is_not_whole_is_discarded(passes: Passes, damage: s
     assert not run(passes).unfinished
     assert passes.store.listed[0] == begin  # type: ignore[attr-defined]
     assert (passes.lake.lost(), parts(passes), passes.lake.trashed()) == ([], [], ALL)
+
+
+def test_stored_listing_of_two_prefixes_is_continued(passes: Passes) -> None:
+    passes.lake.plant(passes.lake.stays, passes.lake.folder / "elsewhere" / "1.parquet")
+    target = passes.lake.target(exclusive_prefixes=(f"file://{passes.lake.folder}/elsewhere",))
+
+    def listed(listing: StoredListing) -> list[StoredFile]:
+        return [file for prefix in target.prefixes for file in listing.files(prefix)]
+
+    first, second = (StoredListing(target, passes.store, RemovalLease(lambda: True)) for _ in range(2))
+    assert (first.begin(1_000), first.resumed) == (1_000, False)
+    files = listed(first)
+    first.save()
+    assert (second.begin(2_000), second.resumed) == (1_000, True)
+    assert listed(second) == files
+    assert files[-1].path == f"file://{passes.lake.folder}/elsewhere/1.parquet"
 
 
 def test_file_that_grew_old_during_a_listing_stays(passes: Passes) -> None:
