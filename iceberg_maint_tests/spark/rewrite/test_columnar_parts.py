@@ -7,6 +7,8 @@ import subprocess
 import sys
 import zipimport
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +31,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.job import (
     worker_python,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import divided, identity_constants
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import divided, identity_constants, metrics_modes
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, of_attempt, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
@@ -67,6 +69,20 @@ def test_constants_of_a_file_are_its_identity_partition_values() -> None:
     )
     assert identity_constants(spec, {"partition": [7, 1]}) == {3: 7}
     assert identity_constants(spec, {}) == {}
+
+
+def test_metrics_modes_are_those_of_the_columns_that_hold_values() -> None:
+    names = {1: "id", 3: "s.a", 5: "l.element"}
+    config = SimpleNamespace(columnMode=lambda name: SimpleNamespace(toString=lambda: f"{name}: full"))
+    java = SimpleNamespace(schema=lambda: SimpleNamespace(findColumnName=names.__getitem__))
+    bridge: Any = SimpleNamespace(
+        iceberg=SimpleNamespace(MetricsConfig=SimpleNamespace(forTable=lambda _table: config))
+    )
+    types = {1: "int", 2: "struct<3: a: optional int>", 3: "int", 4: "list<string>", 5: "string"}
+    table: Any = SimpleNamespace(java=java, types=types, lineage=())
+    modes = {1: "id: full", 3: "s.a: full", 5: "l.element: full"}
+    assert metrics_modes(bridge, table, {"write.metadata.metrics.default": "full"}) == modes
+    assert metrics_modes(bridge, table, {}) == {}
 
 
 @given(st.lists(st.integers(0, 3 * SPARK_TASK_BYTES), max_size=40), st.integers(1, 8))
