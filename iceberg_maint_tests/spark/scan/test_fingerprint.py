@@ -104,6 +104,19 @@ def test_fingerprint_goes_by_field_id_not_by_name_or_position(spark: SparkSessio
     assert of(spark, "select 1 as a, 'x' as b", {"a": 1, "b": 3}) != one
 
 
+def test_row_hash_of_one_to_nine_columns_contains_every_column(spark: SparkSession) -> None:
+    values = [100 + number for number in range(9)]
+    frame = spark.sql("select " + ", ".join(f"bigint({v}) as c{n}" for n, v in enumerate(values, 1)))
+    ids = {name: number for number, name in enumerate(frame.columns, 1)}
+    parts = [frame.select(*frame.columns[:count]).schema for count in range(1, 10)]
+    hashes: list[Any] = [row_proof.row_hash(part, ids, lane) for part in parts for lane in (0, 1)]
+    found = [int(value) & MASK for value in frame.select(*hashes).collect()[0]]
+    for count in range(1, 10):
+        expected = by_hand([values[:count]], range(1, count + 1), [xx_long] * count)
+        lanes = found[2 * count - 2 : 2 * count]
+        assert tuple((value & 0xFFFFFFFF, value >> 32) for value in lanes) == expected.lanes
+
+
 DIFFERENT: list[tuple[str, list[str]]] = [
     ("int", ["null", "0", "1", "-1"]),
     ("string", ["null", "''", "'null'", "' '", "'a'", "'\u00e4'", "'A'"]),
