@@ -28,7 +28,7 @@ from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
+from iceberg_maint_tests.support.catalog.table_files import DELETED, File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.writers import Writers
 
@@ -269,6 +269,7 @@ def test_health_of_entries_made_by_hand(lake_dir: Path, measured: Callable) -> N
             File("file:/h1", here, sequence_number=3, snapshot_id=3),
             File("file:/h2", here, size_bytes=5000),
             File("file:/t1", there, sequence_number=4, snapshot_id=4),
+            File("file:/gone", here, status=DELETED, sequence_number=2, snapshot_id=9),
         ),
         by,
         9,
