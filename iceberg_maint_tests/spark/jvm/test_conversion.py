@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.engines.spark.jvm import conversion
 from iceberg_maint.engines.spark.jvm.conversion import (
     content_file_from_json,
     content_files_from_json,
@@ -59,3 +60,14 @@ def test_files_of_a_spec_with_void_fields_only_are_read_as_they_are(shop: Worksh
     assert texts == [content_json(shop.bridge, table, file) for file in files]
     many = content_files_from_json(shop.bridge, table, texts)
     assert [many.get(n).partition().size() for n in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("partitioned_by", ["", "v"])
+def test_texts_of_many_files_cross_in_one_call_without_specs_of_void_fields_only(
+    shop: Workshop, partitioned_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shop.writers.create(shop.new_name("conversion"), partitioned_by=partitioned_by)
+    files = [file_in(shop, table, *(("a",) if partitioned_by else ())) for _ in range(2)]
+    expected = [content_json(shop.bridge, table, file) for file in files]
+    monkeypatch.setattr(conversion, "content_json", lambda *_: "of one file")
+    assert content_jsons(shop.bridge, table, files) == expected

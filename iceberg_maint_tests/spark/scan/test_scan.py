@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.engines.spark.scan.scan import scan
+from iceberg_maint.engines.spark.scan.scan import scan, with_all_equality_deletes
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -54,3 +56,14 @@ def test_delete_with_bounds_that_share_no_key_with_the_data_file_applies(worksho
     applied = [str(d.location()) for d in bridge.iterate(by_path[str(data.location())].deletes())]
     assert len(applied) == len(set(applied)) == 8
     assert {str(d.location()) for d in deletes} < set(applied)
+
+
+@pytest.mark.parametrize(("has_deletes", "has_tasks"), [(False, True), (True, False), (False, False)])
+def test_tasks_are_not_looked_at_without_tasks_or_equality_deletes(
+    has_deletes: bool, has_tasks: bool
+) -> None:
+    deletes, tasks = (SimpleNamespace(isEmpty=lambda has=has: not has) for has in (has_deletes, has_tasks))
+    bridge: Any = SimpleNamespace(
+        once=lambda _: SimpleNamespace(equality_deletes=lambda _table, _snapshot_id: deletes)
+    )
+    assert with_all_equality_deletes(bridge, None, 1, tasks) is tasks
