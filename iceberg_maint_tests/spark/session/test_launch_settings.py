@@ -118,6 +118,18 @@ def test_standalone_master_that_does_not_answer_is_an_error_at_once() -> None:
     check_master_answers("yarn")
 
 
+def test_standalone_master_has_five_seconds_to_take_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[str, int], float]] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append((address, timeout))
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    check_master_answers("spark://h:7077,i:7077")
+    assert asked == [(("h", 7077), 5.0)]
+
+
 def test_jvm_that_ends_at_its_start_is_an_error_with_its_code() -> None:
     """In a process of its own: this one may have a JVM."""
     program = """

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, ClassVar
 import pyspark
 import pytest
 from py4j.java_gateway import CallbackServer
+from py4j.protocol import Py4JError
 
-from iceberg_maint.engines.spark.session import settings
+from iceberg_maint.engines.spark.session import session, settings
 from iceberg_maint.engines.spark.session.jars import load_lock
 from iceberg_maint.engines.spark.session.java import JavaHome
-from iceberg_maint.engines.spark.session.session import check_conf, check_session, check_versions, versions
+from iceberg_maint.engines.spark.session.session import (
+    build_session,
+    check_conf,
+    check_session,
+    check_versions,
+    versions,
+)
 from iceberg_maint.engines.spark.session.settings import (
     CATALOG_CLASS,
     SparkSettings,
@@ -249,6 +256,34 @@ def test_check_conf_unsafe_session_is_refused(change: dict[str, str], testing: b
         check_conf({**SAFE, **change}, testing=testing)
     assert refusal.value.code == code
     assert refusal.value.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("master", "message", "code"),
+    [
+        ("local[2]", "no such class", "ICM-175"),
+        ("local[2]", "Cannot call methods on a stopped SparkContext", "ICM-175"),
+        ("spark://h:7077", "no such class", "ICM-175"),
+        ("spark://h:7077", "Cannot call methods on a stopped SparkContext", "ICM-132"),
+        ("yarn", "no such class", "ICM-132"),
+    ],
+)
+def test_start_that_fails_is_the_fault_of_the_cluster_if_its_master_stopped_answering(
+    master: str, message: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Builder:
+        def config(self, _key: str, _value: str) -> Builder:
+            return self
+
+        def getOrCreate(self) -> None:
+            raise Py4JError(message)
+
+    monkeypatch.setattr(pyspark.sql.SparkSession, "builder", Builder())
+    monkeypatch.setattr(session, "launch", lambda conf, _secrets, _folder: conf)
+    with pytest.raises(IcebergMaintError) as failed:
+        build_session(SparkSettings(master, (), {}))
+    assert failed.value.code == code
+    assert message in str(failed.value)
 
 
 @pytest.mark.spark
