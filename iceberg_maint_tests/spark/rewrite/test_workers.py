@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -48,6 +49,12 @@ def test_idle_worker_that_ended_is_replaced() -> None:
     assert is_gone(first.split()[0])
     [second] = run_calls(named, [("a", 1)], 1, 0, nothing)
     assert second.split()[0] != first.split()[0]
+
+
+def test_worker_maps_memory_only_above_the_highest_threshold_of_the_manual() -> None:
+    """mallopt(3): M_MMAP_THRESHOLD is at most 4*1024*1024*sizeof(long) on 64 bits. Less maps large buffers anew."""
+    [threshold] = run_calls(os.getenv, [("MALLOC_MMAP_THRESHOLD_",)], 1, 0, nothing)
+    assert int(threshold) == 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)
 
 
 def test_idle_worker_returns_the_memory_of_its_last_call() -> None:
