@@ -362,13 +362,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "stored, key=lambda s: (s.mark is None, s.mark.header.marked_ms if s.mark else 1, s.location)",
         "Lists without a mark are compared by it with one another only, and all of them have the same number.",
     ),
+    Equivalent(
+        "catalog/s3_store.py",
+        "_Pages.entries",
+        "repeated = 0",
+        "repeated = 1",
+        "The first page is new, and sets it again.",
+    ),
 )
-
-
-def reason_of(site: Site) -> str:
-    """Why a mutant is equivalent; empty where it is not in the list."""
-    before, after = site.lines()
-    for each in EQUIVALENT:
-        if (each.file, each.function, each.before, each.after) == (site.file, site.function, before, after):
-            return each.reason
-    return ""
