@@ -152,26 +152,6 @@ def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, 
     )
 
 
-def test_commit_trials_are_the_last_hundred(ledger: Ledger, lease: Lease, place: Place) -> None:
-    started = attempt(ledger, lease, REWRITE)
-    ledger.work.finish_attempt(
-        lease, started.attempt_id, BatchStatus.DONE, outcome_of(make_batch("day=1")), {}
-    )
-    numbers = "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < 101)"
-    facts = "batch_id, table_uuid, operation, fence, partitions, started_ms"
-    place.sql(
-        f"{numbers} INSERT INTO icm_attempt (attempt_id, run_id, token, {facts}) "
-        f"SELECT 'attempt-' || n, 'run-' || n, 'token-' || n, {facts} FROM icm_attempt, numbers ORDER BY n"
-    )
-    facts = "table_uuid, operation, status, settled, partitions, input_bytes, body, recorded_ms"
-    place.sql(
-        f"{numbers} INSERT INTO icm_outcome (attempt_id, {facts}) "
-        f"SELECT 'attempt-' || n, {facts} FROM icm_outcome, numbers ORDER BY n"
-    )
-    trials = ledger.records.commit_trials(UUID, REWRITE)
-    assert [trial.run_id for trial in trials] == [f"run-{n}" for n in range(2, 102)]
-
-
 def test_last_outcomes_are_those_of_the_operation_newest_first(ledger, lease):
     for day in range(4):
         measure(ledger, lease, f"day={day}", (CONVERT, REWRITE)[day % 2], None)

@@ -62,17 +62,17 @@ def record() -> None:
 
 
 def report(sites: Sequence[Site], verdicts: Mapping[str, Verdict]) -> int:
-    """Prints counts and each survivor; returns how many survivors are in no list."""
-    judged = [(site, verdicts[site.key]) for site in sites if site.key in verdicts]
-    print(f"drawn: {len(sites)} {dict(by_room(sites))}; judged: {len(judged)}")
-    alive = [(site, verdict) for site, verdict in judged if not verdict.killed_by]
-    equivalent = [(site, reason) for site, _ in alive if (reason := reason_of(site))]
+    """Prints counts and each survivor; returns how many survive without a reason, or were not judged."""
+    equivalent = [s for s in sites if reason_of(s) and not (s.key in verdicts and verdicts[s.key].killed_by)]
+    judged = [(s, verdicts[s.key]) for s in sites if s.key in verdicts and s not in equivalent]
+    missing = len(sites) - len(judged) - len(equivalent)
+    print(f"drawn: {len(sites)} {dict(by_room(sites))}; not judged: {missing}")
     counts = Counter(verdict.killed_by or "lives" for _, verdict in judged)
-    print(f"killed or not: {dict(counts)}; of those that live, equivalent: {len(equivalent)}")
-    rest = [(site, verdict) for site, verdict in alive if not reason_of(site)]
-    for site, verdict in rest:
+    print(f"killed or not: {dict(counts)}; equivalent: {len(equivalent)}")
+    alive = [(site, verdict) for site, verdict in judged if not verdict.killed_by]
+    for site, verdict in alive:
         print(f"LIVES {site.key} in {site.function}\n  - {verdict.before}\n  + {verdict.after}")
-    return len(rest) + len(sites) - len(judged)
+    return len(alive) + missing
 
 
 def main(arguments: Sequence[str]) -> int:

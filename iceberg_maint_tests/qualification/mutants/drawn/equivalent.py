@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iceberg_maint_tests.qualification.mutants.drawn.sites import Site
-
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
