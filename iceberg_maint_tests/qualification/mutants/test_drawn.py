@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint_tests.qualification.mutants.drawn import sites
-from iceberg_maint_tests.qualification.mutants.drawn.equivalent import EQUIVALENT
+from iceberg_maint_tests.qualification.mutants.drawn.__main__ import report
+from iceberg_maint_tests.qualification.mutants.drawn.equivalent import EQUIVALENT, reason_of
 from iceberg_maint_tests.qualification.mutants.drawn.population import population, present_site
 from iceberg_maint_tests.qualification.mutants.drawn.reach import Reach
 from iceberg_maint_tests.qualification.mutants.drawn.run import Verdict, as_judged, is_of
@@ -116,6 +117,20 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
     entries = [(each.file, each.function, each.before, each.after) for each in EQUIVALENT]
     assert [entry for entry in entries if entry not in drawable] == []
     assert all(each.reason for each in EQUIVALENT)
+
+
+def test_report_demands_an_answer_for_each_mutant_that_is_not_equivalent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listed = next(s for s in sites.sites_of("catalog/s3_store.py") if reason_of(s))
+    killed, alive, missing = [s for s in sites.sites_of("catalog/s3_store.py") if not reason_of(s)][:3]
+    verdicts = {
+        s.key: Verdict(s.key, s.function, *s.lines(), by, "", 1, 0.1)
+        for s, by in ((killed, "all"), (alive, ""))
+    }
+    assert report([listed, killed], verdicts) == 0
+    assert report([listed, killed, alive, missing], verdicts) == 2
+    assert "killed or not: {'all': 1, 'lives': 1}; equivalent: 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iceberg_maint_tests.qualification.mutants.drawn.sites import Site
+
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
@@ -368,3 +370,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "The first page is new, and sets it again.",
     ),
 )
+
+
+def reason_of(site: Site) -> str:
+    """Why a mutant is equivalent; empty where it is not in the list."""
+    before, after = site.lines()
+    for each in EQUIVALENT:
+        if (each.file, each.function, each.before, each.after) == (site.file, site.function, before, after):
+            return each.reason
+    return ""
