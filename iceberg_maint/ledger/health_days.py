@@ -18,11 +18,10 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, day_met
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.ledger.database import among, in_chunks
-from iceberg_maint.ledger.schema import db_now_ms, health_day
+from iceberg_maint.ledger.schema import NOW, health_day
 from iceberg_maint.ports.stored import KEPT_DAYS, HealthDay
 
 _DAY_MS = 86_400_000
-_NOW = select(db_now_ms())
 _of_table = health_day.c.table_uuid == bindparam("of_table")
 _INSERT = insert(health_day)
 _DELETE_DAY = delete(health_day).where(
@@ -50,7 +49,7 @@ def read_days(conn: Connection, table_uuids: Collection[str]) -> dict[str, tuple
 
 def prune_days(conn: Connection, table_uuid: str, keep_days: int) -> None:
     """Deletes the days of a table that are more than `keep_days` ago."""
-    today = conn.execute(_NOW).scalar_one() // _DAY_MS
+    today = conn.execute(NOW).scalar_one() // _DAY_MS
     conn.execute(_DELETE_OLD, {"of_table": table_uuid, "first_kept": today - keep_days})
 
 

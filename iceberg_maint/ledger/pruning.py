@@ -21,6 +21,7 @@ from iceberg_maint.ledger.batches import OPEN
 from iceberg_maint.ledger.database import chunks
 from iceberg_maint.ledger.leases import in_force
 from iceberg_maint.ledger.schema import (
+    NOW,
     attempt,
     attempt_try,
     attestation,
@@ -63,7 +64,6 @@ _OPEN_BATCHES = select(batch.c.body).where(batch.c.table_uuid == _uuid, batch.c.
 _OPEN_ATTEMPTS = select(attempt.c.partitions).where(attempt.c.table_uuid == _uuid, ~_has_ended)
 _DAY_MS = 86_400_000
 _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
-_NOW = select(db_now_ms())
 _before: BindParameter[int] = bindparam("before_ms")
 _settled = select(outcome.c.attempt_id).where(
     outcome.c.table_uuid == _uuid, outcome.c.status != BatchStatus.UNKNOWN
@@ -99,7 +99,7 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     attempts, and the back-off of partitions that have been missing for so long. Returns the number of deleted rows. Open
     work, UNKNOWN attempts, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
     of_table: dict[str, str | int] = {"of_table": table_uuid}
-    before_ms = conn.execute(_NOW).scalar_one() - keep_days * _DAY_MS
+    before_ms = conn.execute(NOW).scalar_one() - keep_days * _DAY_MS
     old_of_table = {**of_table, "before_ms": before_ms}
     old_batches = list(conn.scalars(_OLD_BATCHES, old_of_table))
     deleted = 0

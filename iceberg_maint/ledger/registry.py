@@ -19,6 +19,7 @@ from iceberg_maint.core.model.location import LocationOwner
 from iceberg_maint.ledger.database import Database, Part, chunks
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import (
+    NOW,
     alert,
     db_now_ms,
     fleet_wait,
@@ -44,8 +45,6 @@ _PAUSES = (
     .order_by(pause.c.paused_ms.desc())
 )
 
-_NOW = select(db_now_ms())
-
 
 class SqlRegistry(Part):
     """What is registered beside the work; see `ports.ledger.Registry`."""
@@ -57,7 +56,7 @@ class SqlRegistry(Part):
     def now_ms(self) -> int:
         """Returns the time of the database's clock."""
         with self._read() as conn:
-            return conn.execute(_NOW).scalar_one()
+            return conn.execute(NOW).scalar_one()
 
     def installation(self) -> str:
         """Returns the id of this ledger, which never changes."""
@@ -208,7 +207,7 @@ class SqlRegistry(Part):
                 for (uuid, partition), wait in new.items()
             ]
             rows.append({"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0})
-            now_ms = conn.execute(select(db_now_ms())).scalar_one()
+            now_ms = conn.execute(NOW).scalar_one()
             conn.execute(insert(fleet_wait), [{**row, "decided_ms": now_ms} for row in rows])
 
 

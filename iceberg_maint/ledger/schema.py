@@ -79,10 +79,14 @@ def _postgres_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 
+NOW = select(db_now_ms())
+"""The statement that reads this clock."""
+
+
 def statement_now_ms() -> ColumnElement[int]:
     """The wall clock as a value that the database reads once per statement. PostgreSQL compares an index with such a value
     only: its clock may have another time for each row."""
-    return select(db_now_ms()).scalar_subquery()
+    return NOW.scalar_subquery()
 
 
 schema_version = Table(

@@ -18,7 +18,7 @@ from iceberg_maint.ledger.database import Database, among, chunks, in_chunks
 from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint.ledger.histories import Histories
 from iceberg_maint.ledger.leases import owner_of
-from iceberg_maint.ledger.schema import db_now_ms, health, partition_history, partition_missing
+from iceberg_maint.ledger.schema import NOW, db_now_ms, health, partition_history, partition_missing
 from iceberg_maint.ports.stored import (
     HealthDay,
     KnownTable,
@@ -41,7 +41,6 @@ _STORED = select(health).where(health.c.table_uuid == bindparam("of_table"))
 _OTHERS = select(health.c.table_uuid).where(
     health.c.table_name == bindparam("of_name"), health.c.table_uuid != bindparam("of_table")
 )
-_NOW = select(db_now_ms())
 _INSERT, _UPDATE = insert(health), update(health).where(health.c.table_uuid == bindparam("of_table"))
 """Statements of every measurement, built once: to build one costs more than SQLite needs to run it."""
 
@@ -64,7 +63,7 @@ def _put(conn: Connection, measured: Measured) -> bool:
         return False
     for other in conn.scalars(_OTHERS, {"of_table": uuid, "of_name": str(measured.table)}).all():
         _drop(conn, other)
-    now_ms = conn.execute(_NOW).scalar_one()
+    now_ms = conn.execute(NOW).scalar_one()
     health_days.put_day(conn, measured, now_ms)
     values: dict[str, Any] = {
         "sequence_number": measured.sequence_number,
@@ -226,7 +225,7 @@ class SqlHealth(Histories):
     def confirm(self, pointers: Mapping[str, str]) -> None:
         """Counts one more observation of the tables with these UUIDs whose stored health still has this pointer."""
         with self._write(*sorted(pointers)) as conn:
-            now_ms = conn.execute(select(db_now_ms())).scalar_one()
+            now_ms = conn.execute(NOW).scalar_one()
             query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
             uuids = [
                 row.table_uuid

@@ -204,7 +204,7 @@ class Records(Protocol):
         """Returns the last batches of the operation that landed or lost every try to other commits, oldest
         first."""
 
-    def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
+    def fleet_rewrites(self) -> tuple[CommitTrial, ...]:
         """Returns the newest rewrites of data files of all tables in the last days that landed, oldest first."""
 
     def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:

@@ -131,6 +131,13 @@ def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_writ
     writing.close()
 
 
+def write_after(database: Database, forbidding: str) -> None:
+    """Writes in a transaction that a statement has made one of reads."""
+    with database.write("key") as conn:
+        conn.exec_driver_sql(forbidding)
+        conn.exec_driver_sql("DELETE FROM icm_pause")
+
+
 def test_sqlite_that_may_only_be_read_after_a_write_is_lost_and_not_wrong_configuration(
     tmp_path: Path,
 ) -> None:
@@ -138,13 +145,8 @@ def test_sqlite_that_may_only_be_read_after_a_write_is_lost_and_not_wrong_config
     with database.write("key"):
         pass
 
-    def write_where_it_is_forbidden() -> None:
-        with database.write("key") as conn:
-            conn.exec_driver_sql("PRAGMA query_only = ON")
-            conn.exec_driver_sql("DELETE FROM icm_pause")
-
     with pytest.raises(IcebergMaintError, match=r"ICM-128 .*: attempt to write a readonly database") as lost:
-        write_where_it_is_forbidden()
+        write_after(database, "PRAGMA query_only = ON")
     assert type(lost.value) is IcebergMaintError
     database.close()
 
@@ -177,13 +179,8 @@ def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been
     with database.write("key"):
         pass
 
-    def write_where_it_is_forbidden() -> None:
-        with database.write("key") as conn:
-            conn.exec_driver_sql("SET TRANSACTION READ ONLY")
-            conn.exec_driver_sql("DELETE FROM icm_pause")
-
     with pytest.raises(IcebergMaintError, match=r"ICM-128 .*read-only transaction") as lost:
-        write_where_it_is_forbidden()
+        write_after(database, "SET TRANSACTION READ ONLY")
     assert not isinstance(lost.value, ConfigurationError)
     database.close()
 

@@ -61,7 +61,7 @@ def test_rewrites_of_the_fleet_are_those_that_landed_with_their_cost(ledger: Led
     report(ledger, lease, 1, BatchStatus.DONE)
     report(ledger, lease, 2, BatchStatus.DONE, cost=cost, seconds=4.0)
     report(ledger, lease, 3, BatchStatus.FAILED, cost=cost, snapshot_after=None, reason=Reason.CONFLICT)
-    (rewrite,) = ledger.records.fleet_rewrites(9)
+    (rewrite,) = ledger.records.fleet_rewrites()
     assert (rewrite.seconds, rewrite.cost, rewrite.output_bytes, rewrite.landed) == (4.0, cost, 140, True)
     assert (rewrite.size.files, rewrite.size.input_bytes) == (2, 150)
 
@@ -71,7 +71,7 @@ def test_rewrites_of_the_fleet_serve_a_quarter_as_many_calls(ledger: Ledger, lea
     known = []
     for number in range(1, 11):
         report(ledger, lease, number, BatchStatus.DONE, cost=cost)
-        known.append(len(ledger.records.fleet_rewrites(80)))
+        known.append(len(ledger.records.fleet_rewrites()))
     # Four serve the next call too, eight the next two.
     assert known == [1, 2, 3, 4, 4, 6, 6, 8, 8, 8]
 

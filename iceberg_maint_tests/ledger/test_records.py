@@ -94,9 +94,9 @@ def test_prune_keeps_work_that_ended_exactly_as_long_ago_as_work_is_kept(
     ledger.records.append(make_record("r2"))
     place.sql("UPDATE icm_batch SET updated_ms = 5000")
     place.sql("UPDATE icm_record SET appended_ms = 5000")
-    monkeypatch.setattr(pruning, "_NOW", select(literal(5000 + 30 * DAY_MS, BigInteger)))
+    monkeypatch.setattr(pruning, "NOW", select(literal(5000 + 30 * DAY_MS, BigInteger)))
     assert ledger.records.prune(UUID, 30) == 0
-    monkeypatch.setattr(pruning, "_NOW", select(literal(5001 + 30 * DAY_MS, BigInteger)))
+    monkeypatch.setattr(pruning, "NOW", select(literal(5001 + 30 * DAY_MS, BigInteger)))
     assert ledger.records.prune(UUID, 30) == 2
     ledger.close()
 

@@ -38,7 +38,6 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.planning.batch_trials import (
-    FLEET_LEARNED_FROM,
     LEARNED_FROM,
     BatchPrediction,
     predict_batch,
@@ -158,9 +157,7 @@ def predicted(batch: Batch, policy: Policy, context: Context, earlier: int) -> B
         return None
     ledger = context.ledger
     trials = ledger.records.commit_trials(batch.table_uuid, batch.operation, LEARNED_FROM)
-    return predict_batch(
-        batch, policy.rewrite_data_files, trials, earlier, ledger.records.fleet_rewrites(FLEET_LEARNED_FROM)
-    )
+    return predict_batch(batch, policy.rewrite_data_files, trials, earlier, ledger.records.fleet_rewrites())
 
 
 _log = logging.getLogger(__name__)

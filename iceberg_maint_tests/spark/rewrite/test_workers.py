@@ -52,7 +52,7 @@ def test_idle_worker_that_ended_is_replaced() -> None:
 
 
 def test_worker_maps_memory_only_above_the_highest_threshold_of_the_manual() -> None:
-    """mallopt(3): M_MMAP_THRESHOLD is at most 4*1024*1024*sizeof(long) on 64 bits. Less maps large buffers anew."""
+    """The manual of mallopt allows at most this M_MMAP_THRESHOLD on 64 bits. A lower one maps large buffers anew."""
     [threshold] = run_calls(os.getenv, [("MALLOC_MMAP_THRESHOLD_",)], 1, 0, nothing)
     assert int(threshold) == 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)
 

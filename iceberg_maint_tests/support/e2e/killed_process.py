@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pyspark import SparkContext
@@ -33,24 +34,18 @@ def kill_jvm() -> None:
         process.wait()
 
 
-def before(call: Callable[..., Any]) -> Callable[..., Any]:
+@cache
+def kill_session() -> None:
+    """Kills the first JVM, which has a session."""
+    assert SparkContext._active_spark_context is not None
+    kill_jvm()
+
+
+def before(call: Callable[..., Any], kill: Callable[[], None] = kill_jvm) -> Callable[..., Any]:
     """The call, after a kill."""
 
     def wrapped(*arguments: Any, **more: Any) -> Any:
-        kill_jvm()
-        return call(*arguments, **more)
-
-    return wrapped
-
-
-def before_first(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, the first one after a kill of a JVM with a session."""
-    calls = iter((True,))
-
-    def wrapped(*arguments: Any, **more: Any) -> Any:
-        if next(calls, False):
-            assert SparkContext._active_spark_context is not None
-            kill_jvm()
+        kill()
         return call(*arguments, **more)
 
     return wrapped
@@ -95,7 +90,7 @@ match POINT:
     case "task" | "worker":
         strategy.run_tasks = run_tasks
     case "session":
-        SparkEngine.commit = before_first(SparkEngine.commit)  # type: ignore[method-assign]
+        SparkEngine.commit = before(SparkEngine.commit, kill_session)  # type: ignore[method-assign]
     case "written":
         SparkEngine.commit = before(SparkEngine.commit)  # type: ignore[method-assign]
     case "in_swap":

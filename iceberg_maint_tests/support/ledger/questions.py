@@ -65,7 +65,7 @@ def questions(ledger: Ledger, tables: int) -> list[Question]:
         "missing_partitions": lambda: ledger.health.missing_partitions(table),
         "retired_partitions": lambda: ledger.health.retired_partitions(table),
         "fleet_spends of an hour": lambda: ledger.records.fleet_spends(3600),
-        "fleet_rewrites": lambda: ledger.records.fleet_rewrites(80),
+        "fleet_rewrites": ledger.records.fleet_rewrites,
         "past_work of 50 tables": lambda: ledger.records.past_work(list(every)[:50], 30, 30),
         "fleet_cycle_ms": ledger.registry.fleet_cycle_ms,
         "outdated_tables": ledger.health.outdated_tables,
