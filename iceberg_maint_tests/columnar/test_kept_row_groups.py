@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +35,7 @@ from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_o
 
 pytestmark = pytest.mark.seconds
 
-COPIED = (1, 3, 4, 5, 6)
-"""All columns but the one of floats, of which the manifest needs the number of NaN."""
+COPIED = (1, 2, 3, 4, 5, 6)
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +233,12 @@ WRONG_METADATA: dict[str, Callable[[bytes], bytes]] = {
     "encodings without the plain one": metadata_edit(2, of_dictionary_only(2)),
     "a lower bound that no row has": metadata_edit(
         0, lambda c: get(c, 12).update({6: (BINARY, (-(10**6)).to_bytes(8, "little", signed=True))})
+    ),
+    "a lower bound of floats that no row has": metadata_edit(
+        1, lambda c: get(c, 12).update({6: (BINARY, struct.pack("<d", -1.0))})
+    ),
+    "an upper bound of floats below a row": metadata_edit(
+        1, lambda c: get(c, 12).update({5: (BINARY, struct.pack("<d", 1.0))})
     ),
     "an upper bound that no row has": metadata_edit(
         0, lambda c: get(c, 12).update({5: (BINARY, (10**7).to_bytes(8, "little"))})

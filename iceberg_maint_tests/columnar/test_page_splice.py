@@ -22,6 +22,7 @@ from iceberg_maint.columnar.parquet.thrift import BINARY, I64, LIST, TRUE, Struc
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import page_splice
 from iceberg_maint.columnar.splice.splice_file import SpliceWriter
+from iceberg_maint.columnar.splice.splice_rules import spliceable
 from iceberg_maint.columnar.storage import FileRange
 from iceberg_maint.columnar.task import (
     DeleteKind,
@@ -86,7 +87,7 @@ def without_splice(task: RewriteTask) -> RewriteResult:
 
 def test_spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one(task: RewriteTask) -> None:
     found, expected = rewrite(task), without_splice(task)
-    assert found.spliced == (1, 3, 5, 6)
+    assert found.spliced == (1, 2, 3, 5, 6)
     # NaN is equal to NaN in pandas only.
     assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
     assert pq.ParquetFile(found.path).schema == pq.ParquetFile(expected.path).schema
@@ -116,7 +117,7 @@ def test_spliced_output_has_row_groups_of_the_stated_size(task: RewriteTask) -> 
     found = rewrite(replace(task, encoding=Encoding(row_group_bytes=size * 2 // 3)))
     metadata = pq.read_metadata(found.path)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [2 * ROWS, ROWS]
-    assert found.spliced == (1, 3, 5, 6)
+    assert found.spliced == (1, 2, 3, 5, 6)
     assert len(found.metrics.split_offsets) == 2
     expected = without_splice(task)
     assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
@@ -139,7 +140,7 @@ def test_large_input_is_spliced_a_row_group_at_a_time(
     size = sum(f.size_bytes for f in task.inputs)
     found = rewrite(replace(task, memory_limit_bytes=4 * size))
     expected = without_splice(task)
-    assert found.spliced == (1, 3, 5, 6)
+    assert found.spliced == (1, 2, 3, 5, 6)
     assert max(held) == 1
     assert len(found.metrics.split_offsets) == 3
     assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
@@ -193,15 +194,54 @@ def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.
         encoded(writer, rows)
 
     monkeypatch.setattr(encode, "write_group", noted)
-    assert rewrite(task).spliced == (1, 3, 5, 6)
-    assert names == [["price"], ["flag"]]
+    partitioned = tuple(replace(f, constants={5: "1970-01-01T00:00:00.000007+00:00"}) for f in task.inputs)
+    assert rewrite(replace(task, inputs=partitioned)).spliced == (1, 2, 3, 6)
+    assert names == [["flag"], ["at"]]
+
+
+FLOATS: dict[str, tuple[Callable[[int], float | None], bool]] = {
+    "finite": (lambda n: n / 7 - 100, True),
+    "some NaN": (lambda n: float("nan") if n % 3 == 0 else n / 7, True),
+    "a page of NaN": (lambda n: float("nan") if n < ROWS // 2 else n / 7, False),
+    "nothing but NaN": (lambda _: float("nan"), False),
+    "nothing but NULL": (lambda _: None, True),
+    "NULL and NaN": (lambda n: None if n % 2 else float("nan"), False),
+    "positive zeros": (lambda n: 0.0 if n % 2 else n / 7, True),
+    "negative zeros": (lambda n: -0.0 if n % 2 else -n / 7, True),
+    "both zeros": (lambda n: -0.0 if n % 2 else 0.0, True),
+    "infinities": (lambda n: float("inf") if n % 2 else float("-inf"), True),
+}
+"""Values of floats by row, and whether Arrow states bounds of each page, without which nothing is copied."""
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_metrics_of_copied_floats_are_those_of_encoded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    monkeypatch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
+    value, is_copied = FLOATS[name]
+    schema = schema_of(field(1, "id", "long"), field(2, "v", kind))
+    rows = [{"id": n * 7919 % 1_000_003, "v": value(n)} for n in range(ROWS)]
+    options = {**PLAIN, "use_dictionary": False, "max_rows_per_page": ROWS // 2}
+    file = write_file(tmp_path, "f.parquet", schema, rows, **options)
+    monkeypatch.setattr(spliceable, "__defaults__", (1,))
+    task = task_of(tmp_path, schema, [file, file], splice=True)
+    found, expected = rewrite(task), without_splice(task)
+    assert found.spliced == ((1, 2) if is_copied else (1,))
+    assert found.proof == expected.proof
+    assert found.proof.difference == ""
+    sizes, offsets = expected.metrics.column_sizes, expected.metrics.split_offsets
+    assert replace(found.metrics, column_sizes=sizes, split_offsets=offsets) == expected.metrics
+    stored = [pq.read_table(r.path).column("v").combine_chunks() for r in (found, expected)]
+    assert stored[0].buffers()[1] == stored[1].buffers()[1] or name == "nothing but NULL"
 
 
 def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:
     inputs = tuple(replace(f, first_row_id=1000 * i) for i, f in enumerate(task.inputs))
     lineage = replace(task, inputs=inputs, format_version=3, keep_row_lineage=True)
     found, expected = rewrite(lineage), without_splice(lineage)
-    assert found.spliced == (1, 3, 5, 6)
+    assert found.spliced == (1, 2, 3, 5, 6)
     assert pq.read_metadata(found.path).metadata == pq.read_metadata(expected.path).metadata
     ids = pq.read_table(found.path, columns=["_row_id"]).column(0).to_pylist()
     assert (ids[0], ids[ROWS - 1], ids[ROWS], ids[-1]) == (0, ROWS - 1, 1000, 2000 + ROWS - 1)
@@ -225,7 +265,7 @@ def test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_column
     file = write_file(tmp_path, "kept.parquet", SCHEMA, rows, lineage=True, **options)
     inputs = tuple(replace(file, first_row_id=first, data_sequence_number=7) for first in (100, 50_000))
     found = rewrite(task_of(tmp_path, SCHEMA, inputs, splice=True, format_version=3, keep_row_lineage=True))
-    assert (found.spliced, found.proof.difference) == ((1, 3, 4, 5, 6), "")
+    assert (found.spliced, found.proof.difference) == ((1, 2, 3, 4, 5, 6), "")
     columns = pq.read_table(found.path, columns=["_row_id", "_last_updated_sequence_number"])
     assert columns.column(0).to_pylist() == [
         first + n if n % 3 else 9000 + n for first in (100, 50_000) for n in range(ROWS)
@@ -240,7 +280,7 @@ def test_partition_value_of_the_manifest_is_encoded_beside_copied_columns(
     monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", least_group_bytes)
     of_manifest = {5: "1970-01-01T00:00:00.000007+00:00"}
     result = rewrite(replace(task, inputs=tuple(replace(f, constants=of_manifest) for f in task.inputs)))
-    assert {1, 3} <= set(result.spliced) <= {1, 3, 4, 6}
+    assert {1, 2, 3} <= set(result.spliced) <= {1, 2, 3, 4, 6}
     assert pq.read_table(result.path)["at"].cast("int64").unique().to_pylist() == [7]
     assert (result.metrics.lower_bounds[5], result.metrics.upper_bounds[5]) == (b"\x07" + bytes(7),) * 2
 
@@ -299,7 +339,7 @@ def test_column_that_was_promoted_is_encoded_and_one_that_was_renamed_is_spliced
     task: RewriteTask, tmp_path: Path
 ) -> None:
     found = rewrite(ENCODED["a promoted column"](task, tmp_path))
-    assert found.spliced == (1, 3, 5)
+    assert found.spliced == (1, 2, 3, 5)
     assert pq.ParquetFile(found.path).schema_arrow.names == ["id", "price", "texts", "flag", "at", "amount"]
     before = pq.read_table([f.path for f in task.inputs]).column("text")
     assert pq.read_table(found.path).column("texts").equals(before)

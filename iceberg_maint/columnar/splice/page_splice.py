@@ -3,9 +3,9 @@ of one large row group keep it: the chunks of all columns are copied with their 
 
 The encoded columns are compared with the decoded input, as in every rewrite. The output, read back from storage, must
 have their bytes and the bytes of the copied pages (`splice_check`). The statistics of a copied column are the merged
-ones of its inputs. The copied columns of the output are decoded, and the statistics of footer, manifest and page index
-are compared with the rows (`splice_statistics`). Float columns are always encoded, because the manifest needs their NaN counts, and row
-lineage, because its nulls stand for values. If anything is unexpected, the output is deleted and all columns are encoded.
+ones of its inputs, and for floats those of the rows, with the number of NaN. The copied columns of the output are decoded,
+and the statistics of footer, manifest and page index are compared with the rows. Row lineage is always encoded, because its
+nulls stand for values. If anything is unexpected, the output is deleted and all columns are encoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.check.metrics import MetricsBuilder
 from iceberg_maint.columnar.encode import SpliceEncoder, metrics_of_parts
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
-from iceberg_maint.columnar.read.leaves import FLOATS
+from iceberg_maint.columnar.read.leaves import sum_of
 from iceberg_maint.columnar.read.schema import (
     LINEAGE,
     Column,
@@ -29,7 +29,7 @@ from iceberg_maint.columnar.read.schema import (
     table_schema,
     written_schema,
 )
-from iceberg_maint.columnar.splice.splice_check import difference, statistics_difference
+from iceberg_maint.columnar.splice.splice_check import difference, page_statistics, statistics_difference
 from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice.splice_rules import CODECS, MIN_ROWS_PER_PAGE, needed_bytes, spliceable
 from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file, digest_of
@@ -116,12 +116,14 @@ class _Splice:
         output = FileRange(self.storage, self.task.output_path, size, hold=self._holds)
         if difference(output, form, parts, spliced):
             return None
+        pages = page_statistics(output, self._table, spliced)
         copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
-        builders = [(copied, MetricsBuilder(copied, self.task.metrics_modes))]
-        builders += encoder.metrics if encoder else []
+        builder = MetricsBuilder(copied, self.task.metrics_modes)
+        builder.add_floats({key: [sum_of(p) for p in groups] for key, groups in pages.items()})
+        builders = [(copied, builder), *(encoder.metrics if encoder else [])]
         metrics = metrics_of_parts(pq.read_metadata(arrow_file(output)), self._table, builders)
         totals = encoder.totals if encoder else {}
-        if statistics_difference(output, self._table, spliced, totals, metrics, self.task.metrics_modes):
+        if statistics_difference(output, self._table, pages, totals, metrics, self.task.metrics_modes):
             return None
         self.complete = True
         rows = sum(p.rows for p in parts)
@@ -236,4 +238,4 @@ def _may_splice(column: Column) -> bool:
     if column in LINEAGE:
         return False
     # Arrow reads columns by path, where a dot separates names.
-    return isinstance(column.kind, Primitive) and column.kind.base not in FLOATS and "." not in column.name
+    return isinstance(column.kind, Primitive) and "." not in column.name

@@ -7,7 +7,7 @@ must read the metadata and the first value of each column.
 Then the statistics are compared with the rows: those of footer and manifest, and those of copied pages. A copied page
 keeps the entry of its column index. Readers skip pages by these entries, so a wrong one loses rows.
 
-Blind spots: values are not decoded here. `splice_statistics` decodes the copied pages, with their checksums, and compares
+Blind spots: values are not decoded here. `statistics_difference` decodes the copied pages, with their checksums, and compares
 the statistics with the rows. A page that was damaged in its source before this program read it, without a checksum, is
 copied. The columns that are not spliced are proved by comparison with the decoded input; here their bytes, statistics and
 page index are compared with what Arrow encoded.
@@ -239,38 +239,55 @@ _BATCH_ROWS = 65_536
 """Rows that are decoded together: few pages, which stay in the processor's cache."""
 
 
+PageStatistics = Mapping[int, Sequence[Sequence[Statistics]]]
+"""By field id and row group, the statistics of the rows of each page."""
+
+
+def page_statistics(
+    output: pa.Buffer | FileRange, table: TableSchema, spliced: Collection[int]
+) -> PageStatistics:
+    """Decodes the copied columns of an output, whose field ids are `spliced`. Raises MetadataError if they cannot be read."""
+    try:
+        metadata = IntegerFooters().metadata(output, integers_of(table))
+        parsed = ParquetBytes.of(output)
+        file = opened(output, metadata=metadata, dictionaries=_dictionary_texts(parsed, table, spliced))
+        return {
+            key: [
+                _page_statistics(file, n, leaf, starts_of(parsed.chunk(n, parsed.leaf_by_id[key])))
+                for n in range(file.metadata.num_row_groups)
+            ]
+            for leaf in leaves_of(table)
+            if (key := leaf.column.field_id) in spliced
+        }
+    except (pa.ArrowException, OSError) as why:
+        raise_shortage(why)
+        raise MetadataError(f"the copied columns cannot be read: {why}") from why
+
+
 def statistics_difference(
     output: pa.Buffer | FileRange,
     table: TableSchema,
-    spliced: Collection[int],
+    pages: PageStatistics,
     totals: Mapping[int, list[Statistics]],
     metrics: OutputMetrics,
     modes: Mapping[int, str],
 ) -> str:
-    """Returns the first difference, "" if there is none. `spliced` are the field ids of the copied columns, which are
-    decoded from the output. `totals` has the statistics of the rows of the other columns, which were compared."""
+    """Returns the first difference, "" if there is none. `pages` are those of the copied columns. `totals` has the statistics
+    of the rows of the other columns, which were compared."""
     comparison = Comparison(table, output, metrics, modes)
     comparison.totals.update(totals)
-    try:
-        metadata = IntegerFooters().metadata(output, integers_of(table))
-        parsed = comparison.parsed
-        file = opened(output, metadata=metadata, dictionaries=_dictionary_texts(parsed, table, spliced))
-        problem = comparison.footer_difference(file.metadata.num_rows)
-        for number in range(file.metadata.num_row_groups):
-            for index, leaf in enumerate(leaves_of(table)):
-                if leaf.column.field_id in spliced and not problem:
-                    chunk = parsed.chunk(number, parsed.leaf_by_id[leaf.column.field_id])
-                    pages = _page_statistics(file, number, leaf, starts_of(chunk))
-                    found = sum_of(pages)
-                    problem = comparison.column_difference(number, index, found.values, found)
-                    place = f"column {leaf.column.path}, row group {number}"
-                    problem = problem or page_difference(place, chunk, leaf, pages)
-                    stated = chunk_statistics(file.metadata.row_group(number).column(index), leaf.primitive)
-                    if not problem and (stated.lower, stated.upper) != (found.lower, found.upper):
-                        problem = f"{place}: the footer states a bound that no row has"
-    except (pa.ArrowException, OSError, MetadataError) as why:
-        raise_shortage(why)
-        return f"the copied columns cannot be read: {why}"
+    parsed, footer = comparison.parsed, pq.read_metadata(arrow_file(output))
+    problem = comparison.footer_difference(footer.num_rows)
+    for index, leaf in enumerate(leaves_of(table)):
+        for number, of_group in enumerate(pages.get(leaf.column.field_id, ())):
+            found = sum_of(of_group)
+            problem = problem or comparison.column_difference(number, index, found.values, found)
+            place = f"column {leaf.column.path}, row group {number}"
+            chunk = parsed.chunk(number, parsed.leaf_by_id[leaf.column.field_id])
+            problem = problem or page_difference(place, chunk, leaf, of_group)
+            stated = chunk_statistics(footer.row_group(number).column(index), leaf.primitive)
+            if not problem and (stated.lower, stated.upper) != (found.lower, found.upper):
+                problem = f"{place}: the footer states a bound that no row has"
     return problem or comparison.end_difference()
 
 

@@ -20,7 +20,6 @@ from iceberg_maint.columnar.parquet.thrift import BINARY, I16, I32, I64, LIST, S
 from iceberg_maint.columnar.splice.splice_rules import merged_statistics
 
 _BLOOM_OFFSET, _BLOOM_LENGTH, _INDEX_PAGE = 14, 15, 10
-_SIZE_STATISTICS = 16
 _UNORDERED = 0
 
 
