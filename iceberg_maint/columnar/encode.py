@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.check.metrics import MetricsBuilder, split_offsets
+from iceberg_maint.columnar.clock import Clock
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.read.decimals import NotedFile, integer_decimals
 from iceberg_maint.columnar.read.decode import DecodedFile, Decoder
 from iceberg_maint.columnar.read.leaves import Statistics, array_of_numbers, leaves_of, values_of
-from iceberg_maint.columnar.read.schema import Column, Struct
+from iceberg_maint.columnar.read.schema import Struct, written_schema
 from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.storage import FileRange, Storage
 from iceberg_maint.columnar.task import FULL_PROOF, Encoding, InputFile, OutputMetrics, RewriteTask
@@ -170,23 +171,26 @@ V = TypeVar("V")
 class SpliceEncoder:
     """Encodes the columns `rest`, a row group at a time. `data` has the inputs by their paths."""
 
-    def __init__(
-        self, task: RewriteTask, storage: Storage, rest: Struct, data: Mapping[str, FileRange]
-    ) -> None:
-        self._data = data
+    def __init__(self, task: RewriteTask, rest: Struct, data: Mapping[str, FileRange], clock: Clock) -> None:
+        self._data, self._clock = data, clock
         found = source_dictionaries(lambda f: data[f.path], task, rest)
-        self._decoder = Decoder(storage, rest, task.name_mapping, dictionaries=found.strings, integers=True)
-        self._columns = [_ColumnEncoder(task, c, found.repeating) for c in rest.columns]
+        self._decoder = Decoder(
+            Storage(task.io), rest, task.name_mapping, dictionaries=found.strings, integers=True
+        )
+        self._columns = [GroupEncoder(task, Struct((c,)), found.repeating, clock) for c in rest.columns]
 
     def encoded(self, files: Sequence[InputFile]) -> list[ParquetBytes]:
         """Returns a Parquet file with one row group in memory for each column. Raises MetadataError if its rows or its
         statistics are not those of the files."""
         opened = [self._decoder.opened(f, self._data[f.path].hold()) for f in files]
-        return [c.encoded(self._rows(opened, n)) for n, c in enumerate(self._columns)]
+        return [c.encoded([self._rows(opened, n)]) for n, c in enumerate(self._columns)]
 
     def _rows(self, files: Sequence[DecodedFile], number: int) -> pa.Table:
-        # A dictionary that changes within a row group ends its use.
-        return pa.concat_tables([self._decoder.live_column(f, number) for f in files]).unify_dictionaries()
+        with self._clock.phase("decode"):
+            # A dictionary that changes within a row group ends its use.
+            return pa.concat_tables(
+                [self._decoder.live_column(f, number) for f in files]
+            ).unify_dictionaries()
 
     @property
     def totals(self) -> dict[int, list[Statistics]]:
@@ -199,51 +203,71 @@ class SpliceEncoder:
         return [(c.table, c.metrics) for c in self._columns]
 
 
-class _ColumnEncoder:
-    def __init__(self, task: RewriteTask, column: Column, repeating: Collection[int]) -> None:
-        self._task, self._repeating = task, repeating
-        self.table = Struct((column,))
+class GroupEncoder:
+    """Encodes row groups of a table in memory and compares them with their rows. `metrics` collects what the footer will lack,
+    `totals` the statistics of the rows of each row group by field id."""
+
+    def __init__(self, task: RewriteTask, table: Struct, repeating: Collection[int], clock: Clock) -> None:
+        self._task, self._repeating, self._clock = task, repeating, clock
+        self.table = table
         self._decimals = integer_decimals(self.table)
         self._dictionaries: set[str] | None = None
+        self._compared = 0
         self.metrics = MetricsBuilder(self.table, task.metrics_modes)
         self.totals: dict[int, list[Statistics]] = {}
 
-    def encoded(self, rows: pa.Table) -> ParquetBytes:
-        task = self._task
-        if self._dictionaries is None:
-            self._dictionaries = sampled_dictionaries(rows, self.table, self._repeating, task.encoding)
+    def encoded(self, groups: Sequence[pa.Table]) -> ParquetBytes:
+        """Returns a Parquet file in memory with these row groups. Raises MetadataError if its values or statistics are others."""
         sink = pa.BufferOutputStream()
-        with open_writer(
-            sink,
-            rows.schema,
-            task.encoding,
-            self._dictionaries,
-            self._decimals,
-            _batch_rows(rows.column(0), task.encoding),
-        ) as writer:
-            writer.add_key_value_metadata({SCHEMA_KEY: task.schema})
-            write_group(writer, rows)
-        self.metrics.add(rows)
-        contents = sink.getvalue()
-        footer = pq.read_metadata(pa.BufferReader(contents))
-        starts = OutputMetrics(split_offsets=split_offsets([footer.row_group(0)]))
-        comparison = Comparison(self.table, contents, starts, task.metrics_modes)
-        problem = comparison.footer_difference(rows.num_rows)
-        if task.proof == FULL_PROOF:
-            problem = problem or comparison.value_difference(0, rows)
-        if problem := problem or comparison.statistics_difference(0, rows):
-            raise MetadataError(problem)
+        self.write(groups, sink)
+        return self.compared(groups, sink.getvalue())
+
+    def write(self, groups: Sequence[pa.Table], sink: Any) -> None:
+        """Writes a Parquet file with these row groups."""
+        task, first = self._task, groups[0]
+        with self._clock.phase("encode"):
+            if self._dictionaries is None:
+                self._dictionaries = sampled_dictionaries(first, self.table, self._repeating, task.encoding)
+            batch_rows = _batch_rows(first, task.encoding)
+            with open_writer(
+                sink, first.schema, task.encoding, self._dictionaries, self._decimals, batch_rows
+            ) as writer:
+                schema = written_schema(task.schema, lineage=task.keep_row_lineage)
+                writer.add_key_value_metadata({SCHEMA_KEY: schema})
+                for rows in groups:
+                    write_group(writer, rows)
+        with self._clock.phase("metrics"):
+            for rows in groups:
+                self.metrics.add(rows)
+
+    def compared(self, groups: Sequence[pa.Table], contents: pa.Buffer) -> ParquetBytes:
+        """Returns a file with these contents. Raises MetadataError if its values or statistics are not those of the row groups."""
+        task = self._task
+        with self._clock.phase("proof"):
+            footer = pq.read_metadata(pa.BufferReader(contents))
+            starts = split_offsets([footer.row_group(n) for n in range(footer.num_row_groups)])
+            metrics = OutputMetrics(split_offsets=starts)
+            comparison = Comparison(self.table, contents, metrics, task.metrics_modes)
+            problem = comparison.footer_difference(sum(g.num_rows for g in groups))
+            for number, rows in enumerate(groups):
+                full = task.proof == FULL_PROOF
+                problem = problem or comparison.group_difference(number, rows, values=full)
+        if problem:
+            raise MetadataError(
+                f"after {self._compared} row groups, {problem}" if self._compared else problem
+            )
+        self._compared += len(groups)
         for key, statistics in comparison.totals.items():
             self.totals.setdefault(key, []).extend(statistics)
         return comparison.parsed
 
 
-def _batch_rows(column: pa.ChunkedArray, encoding: Encoding) -> int | None:
-    """The rows that are encoded together. Arrow looks up the bounds of a dictionary once for each batch. If the dictionary
+def _batch_rows(rows: pa.Table, encoding: Encoding) -> int | None:
+    """The rows of a single column that are encoded together. Arrow looks up the bounds of a dictionary once for each batch. If the dictionary
     does not overflow, a page has indexes only, so a batch is never larger than a page may be."""
-    if not pa.types.is_dictionary(column.type) or _overflows(column, encoding):
+    if rows.num_columns != 1 or not pa.types.is_dictionary(rows.schema.field(0).type):
         return None
-    return encoding.page_row_limit
+    return None if _overflows(rows.column(0), encoding) else encoding.page_row_limit
 
 
 def metrics_of_parts(

@@ -105,11 +105,12 @@ def test_spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one(task: Rew
 
 
 def test_only_columns_whose_dictionary_does_not_overflow_are_encoded_a_page_at_a_time() -> None:
-    column = pa.chunked_array([pa.array(["ab", "cd", "ab"]).dictionary_encode()])
-    size = column.chunk(0).dictionary.nbytes
-    assert _batch_rows(column, Encoding(dictionary_bytes=size, page_row_limit=7)) == 7
-    assert _batch_rows(column, Encoding(dictionary_bytes=size - 1, page_row_limit=7)) is None
-    assert _batch_rows(column.cast(pa.string()), Encoding()) is None
+    rows = pa.table({"s": pa.array(["ab", "cd", "ab"]).dictionary_encode()})
+    size = rows.column(0).chunk(0).dictionary.nbytes
+    assert _batch_rows(rows, Encoding(dictionary_bytes=size, page_row_limit=7)) == 7
+    assert _batch_rows(rows, Encoding(dictionary_bytes=size - 1, page_row_limit=7)) is None
+    assert _batch_rows(rows.cast(pa.schema([("s", pa.string())])), Encoding()) is None
+    assert _batch_rows(rows.append_column("t", rows.column(0)), Encoding()) is None
 
 
 def test_spliced_output_has_row_groups_of_the_stated_size(task: RewriteTask) -> None:

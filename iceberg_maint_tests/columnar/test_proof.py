@@ -30,6 +30,7 @@ from iceberg_maint.columnar.read.decimals import unscaled, with_integers
 from iceberg_maint.columnar.read.leaves import leaves_of
 from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.storage import FileRange, Storage
 from iceberg_maint.columnar.task import Encoding, OutputMetrics
 from iceberg_maint_tests.support.columnar.tables import (
     ALL_TYPES,
@@ -607,20 +608,20 @@ def test_output_damaged_on_storage_is_unequal_in_both_modes(
     """The proof reads the file back; the bytes in memory do not count."""
     schema = schema_of(field(1, "n", "long"))
     file = write_file(tmp_path, "a.parquet", schema, [{"n": n} for n in range(1000)])
-    sound = rewrite_module._Run._output
 
-    def damaged(self: Any, *, hold: bool) -> Any:
-        path = Path(self.task.output_path)
+    def damaged(storage: Storage, location: str, size: int, *, hold: bool) -> FileRange:
+        path = Path(location)
         contents = path.read_bytes()
         path.write_bytes(flipped(contents, page_body_of_only_group(contents)))
-        return sound(self, hold=hold)
+        return FileRange(storage, location, size, hold=hold)
 
-    monkeypatch.setattr(rewrite_module._Run, "_output", damaged)
+    monkeypatch.setattr(rewrite_module, "FileRange", damaged)
     encoding = Encoding("uncompressed", None)
-    for memory in (1 << 30, 1000):
+    differences = "column n, row group 0", "the output on storage has other bytes than were written"
+    for memory, difference in zip((1 << 30, 1000), differences, strict=True):
         task = task_of(tmp_path, schema, [file], encoding=encoding, memory_limit_bytes=memory)
         result = rewrite(replace(task, output_path=str(tmp_path / f"{memory}-out.parquet")))
-        assert result.proof.difference.startswith("column n, row group ")
+        assert result.proof.difference.startswith(difference)
         assert not result.proof.equal
 
 

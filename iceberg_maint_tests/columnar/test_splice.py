@@ -27,8 +27,8 @@ from iceberg_maint.columnar.parquet.thrift import (
     ThriftError,
     encoded,
 )
-from iceberg_maint.columnar.splice.splice_check import difference
-from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
+from iceberg_maint.columnar.splice.splice_check import copy_difference, difference
+from iceberg_maint.columnar.splice.splice_file import EncodedGroup, Part, SpliceWriter, template
 from iceberg_maint.columnar.splice.splice_rules import CODECS, spliceable
 
 ROWS = 400
@@ -409,6 +409,45 @@ def test_planted_damage_is_a_difference(name: str) -> None:
     damaged = DAMAGE[name](output)
     assert damaged != output
     assert difference(damaged, form, [part], SPLICED) != ""
+
+
+_OF_PAGES = (
+    "a bit of the first page header",
+    "a bit within the pages",
+    "the last bit of the pages",
+    "a bit of an encoded dictionary",
+    "a bit of an encoded page",
+    "two pages swapped",
+)
+"""Damage that is in no metadata. The digest of a streamed output finds it."""
+
+
+@pytest.fixture(scope="module")
+def copied() -> tuple[bytes, ParquetBytes, list[EncodedGroup]]:
+    """Two row groups of which each column is a copy of what was encoded."""
+    form = template(SCHEMA)
+    parts = [Part((), [ParquetBytes.of(parquet(rows(n)))]) for n in range(2)]
+    return write(form, parts, ()), form, [EncodedGroup.of(p) for p in parts]
+
+
+def test_copy_of_encoded_row_groups_has_their_rows_and_metadata(
+    copied: tuple[bytes, ParquetBytes, list[EncodedGroup]],
+) -> None:
+    output, form, groups = copied
+    assert pq.ParquetFile(io.BytesIO(output)).read().equals(pa.concat_tables([rows(0), rows(1)]))
+    assert [g.rows for g in groups] == [rows(0).num_rows, rows(1).num_rows]
+    assert copy_difference(output, form, groups) == ""
+    assert copy_difference(output, form, groups[::-1]) != ""
+
+
+@pytest.mark.parametrize("name", [n for n in DAMAGE if n not in _OF_PAGES])
+def test_planted_damage_of_a_copy_is_a_difference(
+    copied: tuple[bytes, ParquetBytes, list[EncodedGroup]], name: str
+) -> None:
+    output, form, groups = copied
+    damaged = DAMAGE[name](output)
+    assert damaged != output
+    assert copy_difference(damaged, form, groups) != ""
 
 
 def test_kinds_of_planted_damage_are_at_least_thirty() -> None:

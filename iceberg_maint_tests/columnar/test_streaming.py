@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,12 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from iceberg_maint.columnar import encode
+from iceberg_maint.columnar.encode import write_group
 from iceberg_maint.columnar.read.leaves import compacted
 from iceberg_maint.columnar.read.schema import arrow_schema, table_schema
 from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile, RewriteTask
+from iceberg_maint.columnar.task import InputFile, RewriteTask, WrongInputError
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
 
 pytestmark = pytest.mark.seconds
@@ -128,13 +131,44 @@ def test_memory_of_streaming_does_not_grow_with_the_input(tmp_path: Path) -> Non
     assert four[1] <= one[1] + 48 * MIB
 
 
+def test_later_row_group_with_other_values_is_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter(range(10))
+
+    def moved(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+        write_group(
+            writer, pa.concat_tables([rows.slice(1), rows.slice(0, 1)]) if next(numbers) == 2 else rows
+        )
+
+    monkeypatch.setattr(encode, "write_group", moved)
+    files = [
+        write_file(tmp_path, f"{k}.parquet", LONG, [{"n": k * 10 + n} for n in range(10)]) for k in range(4)
+    ]
+    found = rewrite(task_of(tmp_path, LONG, files, memory_limit_bytes=640))
+    assert found.streamed
+    assert found.proof.difference == "after 2 row groups, column n, row group 0: values differ at row 0"
+    assert next(numbers) <= 5
+
+
+def test_thread_that_decodes_ahead_ends_with_the_task(tmp_path: Path) -> None:
+    files = [write_file(tmp_path, f"{k}.parquet", LONG, [{"n": n} for n in range(10)]) for k in range(4)]
+    Path(files[3].path).write_bytes(b"PAR1")
+    before = threading.active_count()
+    with pytest.raises(WrongInputError, match=r"3.parquet"):
+        rewrite(task_of(tmp_path, LONG, files, memory_limit_bytes=640))
+    assert threading.active_count() == before
+    assert not list((tmp_path / "out").glob("*"))
+
+
+LONG = schema_of(field(1, "n", "long"))
 LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 5)))
 
 
-def test_row_group_of_whole_files_takes_no_more_than_a_sixth_of_the_memory(tmp_path: Path) -> None:
+def test_row_group_of_whole_files_takes_no_more_than_an_eighth_of_the_memory(tmp_path: Path) -> None:
     schema = schema_of(field(1, "n", "long"))
     files = [write_file(tmp_path, f"{k}.parquet", schema, [{"n": k}] * 10_000) for k in range(12)]
     # A file has 80 kB decoded, so two of them fit.
-    found = rewrite(task_of(tmp_path, schema, files, memory_limit_bytes=1_200_000))
+    found = rewrite(task_of(tmp_path, schema, files, memory_limit_bytes=1_400_000))
     footer = pq.read_metadata(found.path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [20_000] * 6

@@ -209,33 +209,42 @@ class Comparison:
 
     def end_difference(self) -> str:
         """Compares the metrics of the manifest with all rows. Call it after all row groups."""
-        stated = self._metrics
-        for leaf in self._leaves:
-            key, place = leaf.column.field_id, f"column {leaf.column.path}"
-            mode = mode_of(self._modes, leaf)
-            if leaf.repeated or mode == NONE:
-                if key in {*stated.value_counts, *stated.lower_bounds, *stated.upper_bounds}:
-                    return f"{place}: the manifest states counts or bounds"
-                continue
-            parts = self.totals.get(key, [])
-            counts = [
-                ("values", stated.value_counts.get(key), sum(p.values for p in parts)),
-                ("nulls", stated.null_value_counts.get(key), sum(p.nulls for p in parts)),
-            ]
-            if leaf.primitive.base in FLOATS:
-                counts.append(("NaNs", stated.nan_value_counts.get(key), sum(p.nans for p in parts)))
-            for name, count, rows in counts:
-                if count != rows:
-                    return f"{place}: the manifest states {count} {name}; the rows have {rows}"
-            lower, upper = stated.lower_bounds.get(key), stated.upper_bounds.get(key)
-            if mode == COUNTS and (lower is not None or upper is not None):
-                return f"{place}: the manifest states bounds"
-            low = None if lower is None else value_of(lower, leaf.primitive)
-            high = None if upper is None else value_of(upper, leaf.primitive)
-            for part in parts:
-                if difference := _bound_difference(place, "the manifest", low, high, part):
-                    return difference
-        return ""
+        return manifest_difference(self._table, self.totals, self._metrics, self._modes)
+
+
+def manifest_difference(
+    table: Struct,
+    totals: Mapping[int, Sequence[Statistics]],
+    stated: OutputMetrics,
+    modes: Mapping[int, str],
+) -> str:
+    """Compares the metrics of a manifest with those of the rows: `totals`, the statistics of each row group by field id."""
+    for leaf in leaves_of(table):
+        key, place = leaf.column.field_id, f"column {leaf.column.path}"
+        mode = mode_of(modes, leaf)
+        if leaf.repeated or mode == NONE:
+            if key in {*stated.value_counts, *stated.lower_bounds, *stated.upper_bounds}:
+                return f"{place}: the manifest states counts or bounds"
+            continue
+        parts = totals.get(key, [])
+        counts = [
+            ("values", stated.value_counts.get(key), sum(p.values for p in parts)),
+            ("nulls", stated.null_value_counts.get(key), sum(p.nulls for p in parts)),
+        ]
+        if leaf.primitive.base in FLOATS:
+            counts.append(("NaNs", stated.nan_value_counts.get(key), sum(p.nans for p in parts)))
+        for name, count, rows in counts:
+            if count != rows:
+                return f"{place}: the manifest states {count} {name}; the rows have {rows}"
+        lower, upper = stated.lower_bounds.get(key), stated.upper_bounds.get(key)
+        if mode == COUNTS and (lower is not None or upper is not None):
+            return f"{place}: the manifest states bounds"
+        low = None if lower is None else value_of(lower, leaf.primitive)
+        high = None if upper is None else value_of(upper, leaf.primitive)
+        for part in parts:
+            if difference := _bound_difference(place, "the manifest", low, high, part):
+                return difference
+    return ""
 
 
 def _read_together(columns: Sequence[Column], group: pa.Table) -> Iterator[list[Column]]:

@@ -231,6 +231,12 @@ class Chunk:
         """The chunk's `OffsetIndex`. None: it has none."""
         return self._index(4, 5, OFFSET_INDEX)
 
+    def released(self) -> Chunk:
+        """The chunk with its metadata and its page index, without the bytes of its file."""
+        found = Chunk(memoryview(b""), self.struct)
+        vars(found).update(column_index=self.column_index, offset_index=self.offset_index)
+        return found
+
     def _index(self, offset: int, length: int, form: Form) -> Struct | None:
         if offset not in self.struct or length not in self.struct:
             return None

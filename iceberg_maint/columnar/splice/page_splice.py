@@ -10,13 +10,13 @@ nulls stand for values. If anything is unexpected, the output is deleted and all
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.metrics import MetricsBuilder
+from iceberg_maint.columnar.clock import Clock
 from iceberg_maint.columnar.encode import SpliceEncoder, metrics_of_parts
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.read.leaves import sum_of
@@ -33,7 +33,7 @@ from iceberg_maint.columnar.splice.splice_check import difference, page_statisti
 from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice.splice_rules import CODECS, MIN_ROWS_PER_PAGE, needed_bytes, spliceable
 from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file, digest_of
-from iceberg_maint.columnar.task import RewriteProof, RewriteResult, RewriteTask
+from iceberg_maint.columnar.task import OutputMetrics, RewriteProof, RewriteResult, RewriteTask
 
 _MEAN_FILE_BYTES = 200 * 1024
 """Below this mean, parsing the page indexes costs more than encoding saves."""
@@ -88,15 +88,16 @@ class _Splice:
         self._sources: list[ParquetBytes] = []
 
     def result(self) -> RewriteResult | None:
-        start = time.thread_time()
+        clock = Clock()
         form = template(arrow_schema(self._table))
-        if not self._read_sources(form):
-            return None
-        spliced, groups = self._plan(form)
+        with clock.phase("read"):
+            if not self._read_sources(form):
+                return None
+            spliced, groups = self._plan(form)
         if not spliced or groups is None:
             return None
         rest = Struct(tuple(c for c in self._table.columns if c.field_id not in spliced))
-        encoder = SpliceEncoder(self.task, self.storage, rest, self._data) if rest.columns else None
+        encoder = SpliceEncoder(self.task, rest, self._data, clock) if rest.columns else None
         parts: list[Part] = []
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
@@ -107,23 +108,20 @@ class _Splice:
                     self._data[self.task.inputs[index].path].hold()
                 others = encoder.encoded([self.task.inputs[i] for i in group]) if encoder else []
                 parts.append(Part([self._sources[i] for i in group], others))
-                writer.write(parts[-1])
+                with clock.phase("copy"):
+                    writer.write(parts[-1])
                 if not self._holds:
                     for index in group:
                         self._data[self.task.inputs[index].path].release()
             writer.close()
             size = writer.size_bytes
         output = FileRange(self.storage, self.task.output_path, size, hold=self._holds)
-        if difference(output, form, parts, spliced):
-            return None
-        pages = page_statistics(output, self._table, spliced)
-        copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
-        builder = MetricsBuilder(copied, self.task.metrics_modes)
-        builder.add_floats({key: [sum_of(p) for p in groups] for key, groups in pages.items()})
-        builders = [(copied, builder), *(encoder.metrics if encoder else [])]
-        metrics = metrics_of_parts(pq.read_metadata(arrow_file(output)), self._table, builders)
-        totals = encoder.totals if encoder else {}
-        if statistics_difference(output, self._table, pages, totals, metrics, self.task.metrics_modes):
+        with clock.phase("proof"):
+            if difference(output, form, parts, spliced):
+                return None
+            metrics = self._proved_metrics(output, spliced, encoder)
+            digest = digest_of(output.chunks())
+        if metrics is None:
             return None
         self.complete = True
         rows = sum(p.rows for p in parts)
@@ -134,10 +132,24 @@ class _Splice:
             sort_order_id=self.task.sort_order_id,
             metrics=metrics,
             proof=RewriteProof(self.task.proof, rows, 0, rows),
-            cpu_seconds={"splice": time.thread_time() - start},
+            cpu_seconds=clock.seconds,
             spliced=tuple(sorted(spliced)),
-            digest=digest_of(output.chunks()),
+            digest=digest,
         )
+
+    def _proved_metrics(
+        self, output: FileRange, spliced: frozenset[int], encoder: SpliceEncoder | None
+    ) -> OutputMetrics | None:
+        """The metrics of the output. None: a statistic is not that of the rows."""
+        pages = page_statistics(output, self._table, spliced)
+        copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
+        builder = MetricsBuilder(copied, self.task.metrics_modes)
+        builder.add_floats({key: [sum_of(p) for p in groups] for key, groups in pages.items()})
+        builders = [(copied, builder), *(encoder.metrics if encoder else [])]
+        metrics = metrics_of_parts(pq.read_metadata(arrow_file(output)), self._table, builders)
+        totals = encoder.totals if encoder else {}
+        problem = statistics_difference(output, self._table, pages, totals, metrics, self.task.metrics_modes)
+        return None if problem else metrics
 
     def _read_sources(self, form: ParquetBytes) -> bool:
         """Reads the footers of the inputs, with the contents if all of them fit the memory. Returns whether the inputs

@@ -39,7 +39,7 @@ from iceberg_maint.columnar.read.leaves import (
     viewed,
 )
 from iceberg_maint.columnar.read.schema import Struct as TableSchema
-from iceberg_maint.columnar.splice.splice_file import Part, chunks_by_path, paths_of
+from iceberg_maint.columnar.splice.splice_file import EncodedGroup, Part, chunks_by_path, paths_of
 from iceberg_maint.columnar.splice.splice_rules import merged_statistics
 from iceberg_maint.columnar.storage import FileRange, arrow_file, raise_shortage
 from iceberg_maint.columnar.task import OutputMetrics
@@ -50,7 +50,7 @@ def difference(output: Any, form: ParquetBytes, parts: Sequence[Part], spliced: 
     try:
         file = ParquetBytes.of(output)
         return (
-            _layout(file, form, parts)
+            _layout(file, form, [p.rows for p in parts])
             or _columns(file, parts, spliced)
             or _encoded_columns(file, parts, spliced)
             or _arrow(output, file)
@@ -59,14 +59,30 @@ def difference(output: Any, form: ParquetBytes, parts: Sequence[Part], spliced: 
         return str(why)
 
 
-def _layout(file: ParquetBytes, form: ParquetBytes, parts: Sequence[Part]) -> str:
+def copy_difference(output: Any, form: ParquetBytes, groups: Sequence[EncodedGroup]) -> str:
+    """Returns the first difference between the metadata of an output and those of the encoded chunks that it has, "" if there
+    is none. Their bytes are compared elsewhere."""
+    try:
+        file = ParquetBytes.of(output)
+        if problem := _layout(file, form, [g.rows for g in groups]):
+            return problem
+        for number, group in enumerate(groups):
+            for index, path in enumerate(paths_of(file)):
+                if problem := _copied_metadata(file.chunk(number, index), group.chunks[path]):
+                    return f"row group {number}, column {b'.'.join(path).decode()}: {problem}"
+        return _arrow(output, file)
+    except MetadataError as why:
+        return str(why)
+
+
+def _layout(file: ParquetBytes, form: ParquetBytes, rows: Sequence[int]) -> str:
     if get(file.footer, 2) != get(form.footer, 2):
         return "the output has another schema"
     if file.footer.get(7) != form.footer.get(7):
         return "the output has other column orders"
-    if [get(g, 3) for g in file.row_groups] != [p.rows for p in parts]:
+    if [get(g, 3) for g in file.row_groups] != rows:
         return "the row groups have other numbers of rows than their sources"
-    if file.rows != sum(p.rows for p in parts):
+    if file.rows != sum(rows):
         return "the footer has another number of rows than the sources"
     # Chunks of a file are next to each other, so no chunk has a byte of another.
     position = 4
@@ -112,6 +128,10 @@ def _encoded_columns(file: ParquetBytes, parts: Sequence[Part], spliced: Collect
 def _copy(found: Chunk, source: Chunk) -> str:
     if not _same_bytes(found.pages_bytes, source.pages_bytes):
         return "the pages differ from those that were encoded"
+    return _copied_metadata(found, source)
+
+
+def _copied_metadata(found: Chunk, source: Chunk) -> str:
     shift = found.start - source.start
     for number in (1, 2, 3, 4, 5, 6, 7, 12, 13):
         if found.metadata.get(number) != source.metadata.get(number):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,8 +32,8 @@ def template(schema: pa.Schema) -> ParquetBytes:
 
 @dataclass(frozen=True)
 class Part:
-    """One row group to write: its sources in order, and files of one row group that have the columns that are not
-    spliced, each column in one of them."""
+    """One row group to write: its sources in order, none if no column is spliced, and files of one row group that have the
+    columns that are not spliced, each column in one of them."""
 
     sources: Sequence[ParquetBytes]
     encoded: Sequence[ParquetBytes]
@@ -41,7 +41,7 @@ class Part:
     @property
     def rows(self) -> int:
         """The rows of the row group."""
-        return sum(s.rows for s in self.sources)
+        return sum(s.rows for s in self.sources or self.encoded[:1])
 
     @property
     def is_isolated(self) -> bool:
@@ -58,12 +58,32 @@ class Part:
         ]
 
 
+@dataclass(frozen=True)
+class EncodedGroup:
+    """A row group that was written from encoded chunks: its rows, and the chunks by their path, without their pages."""
+
+    rows: int
+    chunks: Mapping[tuple[bytes, ...], Chunk]
+
+    @classmethod
+    def of(cls, part: Part) -> EncodedGroup:
+        """The row group that was written of a part without sources."""
+        return cls(part.rows, {path: chunk.released() for path, chunk in chunks_by_path(part).items()})
+
+
+class Sink(Protocol):
+    """Takes the bytes of a file in their order."""
+
+    def write(self, data: bytes | memoryview, /) -> object:
+        """Takes the next bytes."""
+
+
 class SpliceWriter:
     """Writes row groups to `sink`. `spliced` has the field ids of the columns to splice."""
 
     def __init__(
         self,
-        sink: BinaryIO,
+        sink: Sink,
         form: ParquetBytes,
         spliced: Collection[int],
         key_values: Mapping[str, str],

@@ -85,7 +85,7 @@ def misnumbering(task: str, attempt: int) -> str:
 
 def miswriting(task: str, attempt: int) -> str:
     """A task that writes the first column with its values moved by one row."""
-    from iceberg_maint.columnar import rewrite as engine
+    from iceberg_maint.columnar import encode as engine
 
     real = engine.write_group
 
