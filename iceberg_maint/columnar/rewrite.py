@@ -123,7 +123,7 @@ class _Run:
             if output is not None:
                 metrics, digest = self._metrics(encoder, output[0]), output[1]
         except MetadataError as why:
-            difference = str(why)
+            difference, digest = str(why), digest_of(())
         rows, rows_in = self._rows, sum(f.record_count for f in task.inputs)
         if not difference and rows + source.deleted != rows_in:
             difference = f"{rows_in} rows were read, {source.deleted} are deleted and {rows} were written"

@@ -117,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("statistics of copied columns are not compared", COPY, "return None if problem else metrics", "return metrics", WRONG),
     Mutant("copied floats have no number of NaN", COPY, "        builder.add_floats({key: [sum_of(p) for p in groups] for key, groups in pages.items()})\n", "", pages("metrics_of_copied_floats_are_those_of_encoded_ones")),
     Mutant("values of columns beside copied ones are not compared", ENCODER, "values=full)", "values=False)", pages("encoded_columns_of_a_splice_are_compared")),
-    Mutant("statistics of columns beside copied ones are not compared", ENCODER, "problem = problem or comparison.group_difference(number, rows, values=full)", "problem = problem or (comparison.value_difference(number, rows) if full else comparison.group_difference(number, rows, values=False) and problem)", pages("encoded_columns_of_a_splice_are_compared")),
+    Mutant("statistics of columns beside copied ones are not compared", ENCODER, "problem = problem or comparison.group_difference(number, rows, values=full)", "problem = problem or (comparison.value_difference(number, rows) if full else '') or comparison.statistics_difference(number, rows)[:0]", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
     Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _checksum_number(checksum):", "elif False:", PACKED),
     Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
