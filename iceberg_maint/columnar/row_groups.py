@@ -107,7 +107,7 @@ class RowGroups:
         )
 
     def one_by_one(self, thread: Executor) -> Iterator[pa.Table]:
-        """Yields the row groups of streaming mode, and does not hold them after that. `thread` decodes the next one meanwhile."""
+        """Yields the row groups of streaming mode, and does not hold them after that. `thread` decodes the next one."""
         groups = self._streamed_groups()
 
         def following() -> pa.Table | None:
