@@ -22,8 +22,8 @@ _DECODED_PER_BYTE = 6
 _DECODED_COPIES = 1.5
 """The decoded rows, and a row group of them that is read again."""
 _GROUPS_IN_MEMORY, _ROWS_IN_MEMORY = 8, 24
-"""In streaming mode, the decoded row groups, and the parts of large files, for which a task has memory (measured: a row group takes five
-times its bytes while it is proved). A larger row is refused in both modes: it is in memory a dozen times."""
+"""In streaming mode, the decoded row groups, and the parts of large files, for which a task has memory: one is decoded while another is
+encoded and a third compared (`bench.columnar.tasks` has the peaks). A larger row is refused in both modes: it is in memory a dozen times."""
 _CHUNK_ROWS = 65_536
 _CHUNK_BYTES, _COLUMN_BYTES = 4 * 1024 * 1024, 16 * 1024
 """Rows, and bytes of files or mean bytes of a column if these are more, that are copied into one table."""
