@@ -204,7 +204,7 @@ class SpliceEncoder:
 
 
 class GroupEncoder:
-    """Encodes row groups of a table in memory and compares them with their rows. `metrics` collects what the footer will lack,
+    """Encodes row groups of a table and compares them with their rows. `metrics` collects what the footer will lack,
     `totals` the statistics of the rows of each row group by field id."""
 
     def __init__(self, task: RewriteTask, table: Struct, repeating: Collection[int], clock: Clock) -> None:
@@ -263,8 +263,8 @@ class GroupEncoder:
 
 
 def _batch_rows(rows: pa.Table, encoding: Encoding) -> int | None:
-    """The rows of a single column that are encoded together. Arrow looks up the bounds of a dictionary once for each batch. If the dictionary
-    does not overflow, a page has indexes only, so a batch is never larger than a page may be."""
+    """The rows of a single column that are encoded together, None for Arrow's default. Arrow looks up the bounds of a dictionary
+    once for each batch. If it does not overflow, a page has indexes only, so a batch is never larger than a page may be."""
     if rows.num_columns != 1 or not pa.types.is_dictionary(rows.schema.field(0).type):
         return None
     return None if _overflows(rows.column(0), encoding) else encoding.page_row_limit

@@ -180,7 +180,7 @@ class RewriteResult(JsonText):
 
     `digest` is the SHA-256 of the bytes that were proved, as hexadecimal digits. `streamed`: the task ran in streaming mode.
     `spliced`: the field ids of the columns whose pages were copied. `cpu_seconds` has the CPU time by phase: read, decode,
-    encode, metrics, proof.
+    encode, metrics, copy, proof.
     """
 
     path: str

@@ -7,8 +7,8 @@ must read the metadata and the first value of each column.
 Then the statistics are compared with the rows: those of footer and manifest, and those of copied pages. A copied page
 keeps the entry of its column index. Readers skip pages by these entries, so a wrong one loses rows.
 
-Blind spots: values are not decoded here. `statistics_difference` decodes the copied pages, with their checksums, and compares
-the statistics with the rows. A page that was damaged in its source before this program read it, without a checksum, is
+Blind spots: `difference` and `copy_difference` decode no values. `page_statistics` decodes the copied pages, with their checksums,
+and `statistics_difference` compares the statistics with the rows. A page that was damaged in its source before this program read it, without a checksum, is
 copied. The columns that are not spliced are proved by comparison with the decoded input; here their bytes, statistics and
 page index are compared with what Arrow encoded.
 """
