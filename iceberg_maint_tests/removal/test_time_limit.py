@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,25 @@ def test_stored_listing_of_two_prefixes_is_continued(passes: Passes) -> None:
     assert (second.begin(2_000), second.resumed) == (1_000, True)
     assert listed(second) == files
     assert files[-1].path == f"file://{passes.lake.folder}/elsewhere/1.parquet"
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_resumed"), [((None, None), True), ((None,), False), ((None, 16), False)], ids=str
+)
+def test_listing_on_a_store_that_lists_from_the_start_is_used_if_it_is_complete(
+    passes: Passes, counts: tuple[int | None, ...], is_resumed: bool
+) -> None:
+    for number in range(20):
+        passes.lake.plant(passes.lake.stays, passes.lake.folder / "elsewhere" / f"{number}.parquet")
+    target = passes.lake.target(exclusive_prefixes=(f"file://{passes.lake.folder}/elsewhere",))
+    store = ShiftedStore()
+    first, second = (StoredListing(target, store, RemovalLease(lambda: True)) for _ in range(2))
+    first.begin(1_000)
+    for prefix, count in zip(target.prefixes, counts, strict=False):
+        list(islice(first.files(prefix), count))
+    first.save()
+    assert (store.resumes, parts(passes) != []) == (False, True)
+    assert (second.begin(2_000), second.resumed) == ((1_000, True) if is_resumed else (2_000, False))
 
 
 def test_file_that_grew_old_during_a_listing_stays(passes: Passes) -> None:
