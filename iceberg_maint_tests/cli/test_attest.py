@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.snapshot_retention import RetainerKind
 from iceberg_maint.core.model.ids import TableId
@@ -12,11 +11,7 @@ from iceberg_maint.core.outcomes.verification import (
     DifferentRow,
     Evidence,
     Fingerprint,
-    MaintenanceCommit,
     Side,
-    Verification,
-    judge_commit,
-    unprovable,
 )
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import retention_of
@@ -24,25 +19,9 @@ from iceberg_maint.loop.attest import Extent, attest_table
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
 from iceberg_maint_tests.support.context import changed, spark_access
+from iceberg_maint_tests.support.loop.verifier import SetVerifier
 
 ROWS, OTHERS = Fingerprint(3, ((1, 2), (3, 4))), Fingerprint(3, ((1, 2), (3, 5)))
-
-
-@dataclass
-class SetVerifier:
-    """Judges every commit by the given evidence, or raises. `asked` are the commits."""
-
-    evidence: Evidence | None
-    error: RefusedError | None = None
-    asked: list[MaintenanceCommit] = field(default_factory=list)
-
-    def verify(self, commit: MaintenanceCommit) -> Verification:
-        self.asked.append(commit)
-        if self.error is not None:
-            raise self.error
-        if self.evidence is None:
-            return unprovable(commit, "snapshot 7 has been expired just now")
-        return judge_commit(commit, self.evidence)
 
 
 def verifier(lake: Lake, evidence: Evidence | None, error: RefusedError | None = None) -> SetVerifier:

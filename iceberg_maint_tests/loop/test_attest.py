@@ -10,9 +10,9 @@ from iceberg_maint.core.policy.housekeeping import AttestLevel, AttestPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.attest import Attested, Extent, attest_by_policy, attest_snapshot, attest_table
 from iceberg_maint.loop.context import Context
-from iceberg_maint_tests.cli.test_attest import SetVerifier
 from iceberg_maint_tests.support.context import changed, spark_access
 from iceberg_maint_tests.support.core.values import data
+from iceberg_maint_tests.support.loop.verifier import SetVerifier
 from iceberg_maint_tests.support.loop.world import Process, World
 
 ROWS = Fingerprint(3, ((1, 2), (3, 4)))
