@@ -23,7 +23,15 @@ from iceberg_maint.columnar.clock import Clock
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.read.decimals import NotedFile, integer_decimals
 from iceberg_maint.columnar.read.decode import DecodedFile, Decoder
-from iceberg_maint.columnar.read.leaves import Statistics, array_of_numbers, leaves_of, values_of
+from iceberg_maint.columnar.read.leaves import (
+    FLOATS,
+    Leaf,
+    Statistics,
+    array_of_numbers,
+    has_nan,
+    leaves_of,
+    values_of,
+)
 from iceberg_maint.columnar.read.schema import Struct, written_schema
 from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.storage import FileRange, Storage
@@ -42,18 +50,26 @@ SCHEMA_KEY = "iceberg.schema"
 """Under this key Iceberg's writers keep the JSON text of the schema in a file."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """`dictionaries` and `statistics` are the Parquet paths of the columns that have them; None: all columns have statistics.
+    `batch_rows` are encoded together, 1,024 if it is None: the size of a page is measured after each of them."""
+
+    dictionaries: Collection[str] = ()
+    statistics: Collection[str] | None = None
+    batch_rows: int | None = None
+
+
 @contextmanager
 def open_writer(
     sink: Any,
     schema: pa.Schema,
     encoding: Encoding,
-    dictionaries: Collection[str],
+    options: WriterOptions,
     decimals: Mapping[str, pa.DataType] = _NO_DECIMALS,
-    batch_rows: int | None = None,
 ) -> Iterator[pq.ParquetWriter]:
-    """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
-    `decimals` are the types of the columns that are integers here and decimals in the file, by name. `batch_rows` are
-    encoded together, 1,024 if it is None: the size of a page is measured after each of them."""
+    """Gives a writer of tables with this schema. `decimals` are the types of the columns that are integers here and decimals
+    in the file, by name."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
     noted = NotedFile(sink, decimals) if decimals else None
     writer = pq.ParquetWriter(
@@ -63,7 +79,8 @@ def open_writer(
         compression_level=_LEVELS.get(codec)
         if encoding.level is None or codec not in _LEVELS
         else encoding.level,
-        use_dictionary=sorted(dictionaries) or False,
+        use_dictionary=sorted(options.dictionaries) or False,
+        write_statistics=True if options.statistics is None else sorted(options.statistics),
         dictionary_pagesize_limit=encoding.dictionary_bytes,
         data_page_size=encoding.page_bytes,
         max_rows_per_page=encoding.page_row_limit,
@@ -71,7 +88,7 @@ def open_writer(
         store_schema=False,
         write_page_index=True,
         write_page_checksum=True,
-        write_batch_size=batch_rows,
+        write_batch_size=options.batch_rows,
     )
     with writer:
         yield writer
@@ -210,6 +227,7 @@ class GroupEncoder:
     def __init__(self, task: RewriteTask, table: Struct, repeating: Collection[int], clock: Clock) -> None:
         self._task, self._repeating, self._clock = task, repeating, clock
         self.table = table
+        self._leaves = leaves_of(table)
         self._decimals = integer_decimals(self.table)
         self._dictionaries: set[str] | None = None
         self._compared = 0
@@ -229,9 +247,8 @@ class GroupEncoder:
             if self._dictionaries is None:
                 self._dictionaries = sampled_dictionaries(first, self.table, self._repeating, task.encoding)
             batch_rows = _batch_rows(first, task.encoding)
-            with open_writer(
-                sink, first.schema, task.encoding, self._dictionaries, self._decimals, batch_rows
-            ) as writer:
+            options = WriterOptions(self._dictionaries, _stated(groups, self._leaves), batch_rows)
+            with open_writer(sink, first.schema, task.encoding, options, self._decimals) as writer:
                 schema = written_schema(task.schema, lineage=task.keep_row_lineage)
                 writer.add_key_value_metadata({SCHEMA_KEY: schema})
                 for rows in groups:
@@ -260,6 +277,14 @@ class GroupEncoder:
         for key, statistics in comparison.totals.items():
             self.totals.setdefault(key, []).extend(statistics)
         return comparison.parsed
+
+
+def _stated(groups: Sequence[pa.Table], leaves: Sequence[Leaf]) -> list[str] | None:
+    """The Parquet paths of the columns with statistics, None for all of them. Spark and DuckDB order NaN above all numbers, and
+    Arrow's bounds leave it out, so a filter would skip it. Java's writer states bounds that readers ignore."""
+    floats = [leaf for leaf in leaves if leaf.primitive.base in FLOATS and not leaf.repeated]
+    without = {leaf.path for leaf in floats if any(has_nan(g, leaf) for g in groups)}
+    return [leaf.path for leaf in leaves if leaf.path not in without] if without else None
 
 
 def _batch_rows(rows: pa.Table, encoding: Encoding) -> int | None:

@@ -64,7 +64,7 @@ def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> Rewrite
             return _result(task, contents)
         contents.clear()
         return _result(task, None)
-    except (MemoryError, pa.ArrowException, OSError) as why:
+    except (MemoryError, RuntimeError, pa.ArrowException, OSError) as why:
         if not is_shortage(why):
             raise
     # Here the error is freed, and with it the frames that hold the rows.
@@ -72,7 +72,7 @@ def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> Rewrite
     limit = task.memory_limit_bytes // _SHARE_AFTER_SHORTAGE
     try:
         return _result(replace(task, memory_limit_bytes=limit), None)
-    except (pa.ArrowException, OSError) as why:
+    except (RuntimeError, pa.ArrowException, OSError) as why:
         raise_shortage(why)
         raise
 

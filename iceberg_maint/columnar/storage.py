@@ -175,8 +175,8 @@ def digest_of(chunks: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-_SIGNS = ("not enough memory", "bad_alloc", "Cannot allocate memory")
-"""What the errors of codecs and of the system say of it. Arrow passes them on as errors of input and output."""
+_SIGNS = ("not enough memory", "bad_alloc", "Cannot allocate memory", "can't start new thread")
+"""What the errors of codecs, of the system and of Python say of it. Arrow passes them on as errors of input and output."""
 
 
 def is_shortage(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.encode import open_writer, write_group
+from iceberg_maint.columnar.encode import WriterOptions, open_writer, write_group
 from iceberg_maint.columnar.parquet.parquet_metadata import get
 from iceberg_maint.columnar.parquet.thrift import I32
 from iceberg_maint.columnar.parquet.thrift import Struct as Fields
@@ -106,7 +106,7 @@ def test_decimals_of_every_form_and_size_keep_their_values(
 
 def encoded(rows: pa.Table, decimals: dict[str, pa.DataType]) -> bytes:
     sink = pa.BufferOutputStream()
-    with open_writer(sink, rows.schema, Encoding(), ["short", "n"], decimals) as writer:
+    with open_writer(sink, rows.schema, Encoding(), WriterOptions(["short", "n"]), decimals) as writer:
         write_group(writer, rows.slice(0, 600))
         write_group(writer, rows.slice(600))
     return bytes(sink.getvalue())

@@ -160,7 +160,7 @@ def test_footer_that_states_other_bounds_than_the_rows_is_named(tmp_path: Path) 
 
 
 def test_nan_bound_of_a_footer_is_no_bound(tmp_path: Path) -> None:
-    task = written(tmp_path, NUMBERS, number_rows(10))
+    task = written(tmp_path, NUMBERS, number_rows(3))
     nan = struct.pack("<d", float("nan"))
     with_footer(task, lambda footer: statistics(footer, 1).update({5: (BINARY, nan), 6: (BINARY, nan)}))
     assert difference(task) == ""

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,19 @@ def test_task_without_memory_says_so_and_leaves_no_output(tmp_path: Path) -> Non
     assert list((tmp_path / "out").glob("*")) == []
 
 
+def test_task_without_memory_for_a_thread_says_so_and_leaves_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    task = task_of(tmp_path, LONGS, [file_of_longs(tmp_path, 100_000)], memory_limit_bytes=MIB)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(MemoryError, match=r"^can't start new thread$"):
+        rewrite(task)
+    assert list((tmp_path / "out").glob("*")) == []
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -74,8 +88,9 @@ def test_task_without_memory_says_so_and_leaves_no_output(tmp_path: Path) -> Non
         MemoryError(),
         OSError(12, "Cannot allocate memory"),
         OSError("ZSTD decompression failed: Allocation error : not enough memory"),
+        RuntimeError("can't start new thread"),
     ],
-    ids=["arrow", "python", "system", "codec"],
+    ids=["arrow", "python", "system", "codec", "thread"],
 )
 def test_shortage_is_told_from_damage(error: Exception) -> None:
     with pytest.raises(MemoryError) as found:

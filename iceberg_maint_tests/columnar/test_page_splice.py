@@ -212,6 +212,8 @@ FLOATS: dict[str, tuple[Callable[[int], float | None], bool]] = {
     "positive zeros": (lambda n: 0.0 if n % 2 else n / 7, True),
     "negative zeros": (lambda n: -0.0 if n % 2 else -n / 7, True),
     "both zeros": (lambda n: -0.0 if n % 2 else 0.0, True),
+    "a page of each zero": (lambda n: -0.0 if n < ROWS // 2 else 0.0, True),
+    "a page of each zero, the positive one first": (lambda n: 0.0 if n < ROWS // 2 else -0.0, True),
     "infinities": (lambda n: float("inf") if n % 2 else float("-inf"), True),
 }
 """Values of floats by row, and whether Arrow states bounds of each page, without which nothing is copied."""

@@ -22,7 +22,7 @@ from iceberg_maint.columnar import rewrite as rewrite_module
 from iceberg_maint.columnar.check import file_proof
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.check.metrics import MetricsBuilder, split_offsets
-from iceberg_maint.columnar.encode import open_writer, write_group
+from iceberg_maint.columnar.encode import WriterOptions, open_writer, write_group
 from iceberg_maint.columnar.parquet.parquet_metadata import TAIL_BYTES, ParquetBytes, get
 from iceberg_maint.columnar.parquet.thrift import I32, I64, TRUE, Struct
 from iceberg_maint.columnar.parquet.thrift import encoded as thrift_bytes
@@ -65,7 +65,7 @@ def encoded(
     """Rows as a file of two row groups."""
     sink = pa.BufferOutputStream()
     encoding = Encoding(codec, None, page_row_limit=page_rows)
-    with open_writer(sink, rows.schema, encoding, dictionaries) as writer:
+    with open_writer(sink, rows.schema, encoding, WriterOptions(dictionaries)) as writer:
         write_group(writer, rows.slice(0, 30))
         write_group(writer, rows.slice(30))
     return bytes(sink.getvalue())
@@ -228,7 +228,7 @@ def test_other_number_of_rows_is_found(rows: pa.Table, kept: Any) -> None:
 
 def test_row_moved_to_another_row_group_is_found(rows: pa.Table) -> None:
     sink = pa.BufferOutputStream()
-    with open_writer(sink, rows.schema, Encoding(), ()) as writer:
+    with open_writer(sink, rows.schema, Encoding(), WriterOptions()) as writer:
         write_group(writer, rows.slice(0, 31))
         write_group(writer, rows.slice(31))
     contents = bytes(sink.getvalue())

@@ -24,6 +24,7 @@ from iceberg_maint.columnar.read.leaves import (
     Leaf,
     Statistics,
     Value,
+    java_order,
     layout_type,
     leaves_of,
     values_of,
@@ -203,7 +204,9 @@ class Comparison:
             self.totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:
                 return f"{place}: the footer states {stated.values} values; the rows have {rows.values}"
-            if stated.nulls != rows.nulls:
+            # A column with NaN has no statistics.
+            is_stated = chunk.is_stats_set or leaf.primitive.base not in FLOATS
+            if is_stated and stated.nulls != rows.nulls:
                 return f"{place}: the footer states {stated.nulls} nulls; the rows have {rows.nulls}"
         return _bound_difference(place, "the footer", stated.lower, stated.upper, rows)
 
@@ -273,9 +276,9 @@ def _bound_difference(
     place: str, source: str, lower: Value | None, upper: Value | None, rows: Statistics
 ) -> str:
     # A bound of a manifest that is NaN is not at most any value.
-    if rows.lower is not None and lower is not None and not lower <= rows.lower:  # type: ignore[operator]
+    if rows.lower is not None and lower is not None and not java_order(lower) <= java_order(rows.lower):
         return f"{place}: {source} states lower bound {lower!r}; a row has {rows.lower!r}"
-    if rows.upper is not None and upper is not None and not upper >= rows.upper:  # type: ignore[operator]
+    if rows.upper is not None and upper is not None and not java_order(upper) >= java_order(rows.upper):
         return f"{place}: {source} states upper bound {upper!r}; a row has {rows.upper!r}"
     return ""
 

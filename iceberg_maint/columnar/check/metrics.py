@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from iceberg_maint.columnar.read.leaves import (
     Value,
     leaves_of,
     row_statistics,
+    sum_of,
     values_of,
 )
 from iceberg_maint.columnar.read.schema import Primitive, Struct
@@ -84,10 +86,10 @@ class MetricsBuilder:
             if leaf.repeated:
                 continue
             if key in self._rows:
-                merged = _merged(self._rows[key], leaf)
+                merged = _merged(self._rows[key])
                 nans[key] = merged.nans
             else:
-                merged = _merged([self._of_chunk(i, c, leaf) for i, c in enumerate(chunks)], leaf)
+                merged = _merged([self._of_chunk(i, c, leaf) for i, c in enumerate(chunks)])
             values[key], nulls[key] = merged.values, merged.nulls
             if mode == COUNTS or merged.lower is None or merged.upper is None:
                 continue
@@ -149,19 +151,11 @@ def _physical(value: Any, primitive: Primitive) -> Value:
     return int(value) if isinstance(value, bool) else value
 
 
-def _merged(parts: list[Statistics], leaf: Leaf) -> Statistics:
-    bounded = [p for p in parts if p.lower is not None]
+def _merged(parts: list[Statistics]) -> Statistics:
+    merged = sum_of(parts)
     # A chunk that has values and states no bounds makes the bounds of the file unknown.
-    known = all(p.lower is not None or p.nulls + p.nans == p.values for p in parts)
-    lower = min((p.lower for p in bounded), default=None) if known else None  # type: ignore[type-var]
-    upper = max((p.upper for p in bounded), default=None) if known else None  # type: ignore[type-var]
-    if leaf.primitive.base in FLOATS and lower == 0.0:
-        lower = min((p.lower for p in bounded), key=lambda v: (v, str(v) != "-0.0"))
-    if leaf.primitive.base in FLOATS and upper == 0.0:
-        upper = max((p.upper for p in bounded), key=lambda v: (v, str(v) != "-0.0"))
-    return Statistics(
-        sum(p.values for p in parts), sum(p.nulls for p in parts), sum(p.nans for p in parts), lower, upper
-    )
+    is_known = all(p.lower is not None or p.nulls + p.nans == p.values for p in parts)
+    return merged if is_known else replace(merged, lower=None, upper=None)
 
 
 def _longest(chunks: list[pa.Array]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
 
@@ -29,11 +30,13 @@ from iceberg_maint.columnar.read.leaves import (
     Leaf,
     Statistics,
     Value,
+    java_order,
     row_statistics,
     sum_of,
     values_of,
 )
 from iceberg_maint.columnar.storage import FileRange
+from iceberg_maint.columnar.task import UnsupportedColumnError
 from iceberg_maint.core.model.columns import INTEGERS
 
 
@@ -56,7 +59,10 @@ def starts_of(chunk: Chunk) -> list[int]:
 
 def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Parts) -> str:
     """Returns the first difference between the page index of an encoded chunk and its rows, "" if there is none or no
-    page index: without one, readers read all pages."""
+    page index: without one, readers read all pages. Raises UnsupportedColumnError if a page of a list or a map has no row:
+    Arrow writes such pages, and Java's reader fails on them."""
+    if leaf.repeated and _has_empty_page(chunk, rows):
+        raise UnsupportedColumnError(leaf.column.path, "Arrow wrote a page without a row")
     try:
         if chunk.column_index is None or chunk.offset_index is None:
             return ""
@@ -94,7 +100,7 @@ def page_difference(place: str, chunk: Chunk, leaf: Leaf, pages: Sequence[Statis
         if found.lower is None or found.upper is None:
             continue
         low, high = _bound(lower, leaf, chunk), _bound(upper, leaf, chunk)
-        if not low <= found.lower or not high >= found.upper:
+        if not java_order(low) <= java_order(found.lower) or not java_order(high) >= java_order(found.upper):
             return f"{here}: the page index states bounds that a row is outside of"
     return ""
 
@@ -109,6 +115,13 @@ def _bound(stored: bytes, leaf: Leaf, chunk: Chunk) -> Value:
     if base in INTEGERS or base in {"boolean", "decimal"}:
         return int.from_bytes(stored, "little", signed=base != "boolean")
     return stored
+
+
+def _has_empty_page(chunk: Chunk, rows: int) -> bool:
+    """Whether the offset index, if it can be read, states a page without a row."""
+    with suppress(MetadataError, struct.error):
+        return any(start == end for start, end in pairwise([*starts_of(chunk), rows]))
+    return False
 
 
 def _location_difference(chunk: Chunk, leaf: Leaf, rows: int) -> str:

@@ -179,9 +179,19 @@ def sum_of(parts: Sequence[Statistics]) -> Statistics:
         sum(p.values for p in parts),
         sum(p.nulls for p in parts),
         sum(p.nans for p in parts),
-        min((p.lower for p in parts if p.lower is not None), default=None),
-        max((p.upper for p in parts if p.upper is not None), default=None),
+        min((p.lower for p in parts if p.lower is not None), key=java_order, default=None),
+        max((p.upper for p in parts if p.upper is not None), key=java_order, default=None),
     )
+
+
+def java_order(value: Value) -> Any:
+    """Returns what orders values of a column as Java does, which has -0.0 before 0.0 (`Double.compare`)."""
+    return (value, not np.signbit(value)) if isinstance(value, float) else value
+
+
+def has_nan(rows: pa.Table, leaf: Leaf) -> bool:
+    """Whether a value of a column of floats is NaN."""
+    return any(pc.any(pc.is_nan(chunk)).as_py() for chunk in values_of(rows, leaf))
 
 
 def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive, *, exact: bool = True) -> Statistics:
@@ -231,19 +241,14 @@ def _float_bounds(chunks: Sequence[pa.Array]) -> tuple[int, float | None, float 
         finite = numbers[~not_a_number] if count else numbers
         lows.append(_with_sign(finite, float(finite.min()), negative=True))
         highs.append(_with_sign(finite, float(finite.max()), negative=False))
-    return nans, min(lows, key=_java_order, default=None), max(highs, key=_java_order, default=None)
+    return nans, min(lows, key=java_order, default=None), max(highs, key=java_order, default=None)
 
 
 def _with_sign(numbers: np.ndarray[Any, Any], bound: float, *, negative: bool) -> float:
-    """Java orders -0.0 before 0.0."""
     if bound != 0.0:
         return bound
     signs = np.signbit(numbers[numbers == 0.0])
     return -0.0 if (signs.any() if negative else signs.all()) else 0.0
-
-
-def _java_order(number: float) -> tuple[float, bool]:
-    return number, not np.signbit(number)
 
 
 def _stored(scalar: pa.Scalar) -> Value:

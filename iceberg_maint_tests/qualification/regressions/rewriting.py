@@ -437,6 +437,28 @@ REWRITING = (
         ),
     ),
     Regression(
+        "nan-among-small-numbers",
+        "found in review",
+        "Bounds leave NaN out, and Spark and DuckDB, which order it above all numbers, skip its rows in `x > 5`",
+        "A columnar rewrite states no bounds in the footer of a column of floats that has NaN",
+        known(
+            "columnar",
+            "columns with NaN state bounds",
+            "columnar/test_rewrite.py::test_filter_finds_nan_that_a_rewrite_leaves_among_small_numbers[double-table]",
+        ),
+    ),
+    Regression(
+        "zeros-of-both-signs",
+        "found in review",
+        "An upper bound is -0.0 although a row has 0.0, and Iceberg skips the file in `x = 0.0`",
+        "Bounds of floats are ordered as in Java, in rows, footer, page index and manifest",
+        known(
+            "columnar",
+            "zeros have no sign in bounds",
+            "columnar/test_page_splice.py::test_metrics_of_copied_floats_are_those_of_encoded_ones[a page of each zero-double]",
+        ),
+    ),
+    Regression(
         "struct-added-with-required-fields",
         "found in review",
         "A struct with a required field is added to a table. Columnar rewrites of older files fail at each attempt",

@@ -27,7 +27,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint.engines.spark.rewrite.columnar.workers import ENVIRONMENT
 from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
-from iceberg_maint.ports.engine import EngineFailedError, Written
+from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
@@ -307,6 +307,12 @@ def dying(_task: str, _attempt: int) -> str:
     os._exit(9)
 
 
+def aborting(task: str, attempt: int) -> str:
+    """A task that has written its output, and ends its process as C++ does without memory."""
+    worker.rewrite_task(task, attempt)
+    os.abort()
+
+
 def lying(task: str, attempt: int) -> str:
     """A task that has read fewer rows than its files have."""
     result = worker.TaskResult.of_text(worker.rewrite_task(task, attempt))
@@ -379,17 +385,24 @@ def test_batch_planned_as_columnar_is_native_once_the_policy_says_so(
     assert shop.engine.write(batch, native).proof.fingerprint.startswith("xxh64x2-1:")  # type: ignore[union-attr]
 
 
-@pytest.mark.variant  # e2e/test_killed_jvm.py kills a worker
-def test_task_that_dies_fails_the_batch_and_leaves_the_table(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("task", "end"), [(aborting, "signal 6"), pytest.param(dying, "signal 0", marks=pytest.mark.variant)]
+)
+def test_batch_whose_task_ends_its_process_is_written_by_native_with_a_note(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, task: Any, end: str
 ) -> None:
     name = sick_table(shop, 2)
-    snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
-    monkeypatch.setattr(strategy, "rewrite_task", dying)
-    with pytest.raises(EngineFailedError) as failure:
-        shop.engine.write(planned(shop, name), COLUMNAR)
-    assert str(failure.value).startswith("WorkerLostError: a worker process has ended in a task")
-    assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
+    batch = planned(shop, name)
+    folder = Path(str(shop.writers.load(name).location()).removeprefix("file:"))
+    before = len(list(folder.rglob("*.parquet")))
+    monkeypatch.setattr(strategy, "rewrite_task", task)
+    written = shop.engine.write(batch, COLUMNAR)
+    assert (written.proof.equal, written.note) == (
+        True,
+        f"written by native: a worker process has ended in a task by itself ({end})",
+    )
+    assert len(list(folder.rglob("*.parquet"))) == before + len(written.files)
+    assert shop.commit(batch, written).status is CommitStatus.COMMITTED
 
 
 @pytest.mark.parametrize("policy", [COLUMNAR, FULL], ids=["columnar", "native"])

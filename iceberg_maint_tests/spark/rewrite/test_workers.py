@@ -57,6 +57,27 @@ def test_worker_maps_memory_only_above_the_highest_threshold_of_the_manual() -> 
     assert int(threshold) == 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)
 
 
+def test_thread_of_a_worker_shares_the_memory_that_the_process_has() -> None:
+    """By default glibc reserves 64 MiB of address space for the memory of a thread."""
+
+    def call() -> str:
+        import threading
+
+        def size_kib() -> int:
+            lines = Path("/proc/self/status").read_text().splitlines()
+            return int(next(line.split()[1] for line in lines if line.startswith("VmSize")))
+
+        sizes = [size_kib()]
+        kept = list[bytes]()
+        thread = threading.Thread(target=lambda: (kept.append(bytes(100_000)), sizes.append(size_kib())))
+        thread.start()
+        thread.join()
+        return str(sizes[1] - sizes[0])
+
+    [more_kib] = run_calls(call, [()], 1, 0, nothing)
+    assert int(more_kib) < 32 * 1024
+
+
 def test_idle_worker_returns_the_memory_of_its_last_call() -> None:
     def call() -> str:
         import pyarrow as pa

@@ -21,6 +21,7 @@ from iceberg_maint.core.planning.work import InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
+from iceberg_maint.engines.spark.jvm.java_errors import JVM_ERRORS, causes
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import (
     NotColumnarError,
     TaskMemoryError,
@@ -43,13 +44,23 @@ from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
     divided,
     new_operation_id,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
+from iceberg_maint.engines.spark.rewrite.columnar.worker import (
+    TaskResult,
+    digest_task,
+    of_attempt,
+    rewrite_task,
+)
+from iceberg_maint.engines.spark.rewrite.columnar.workers import CRASHED
 from iceberg_maint.engines.spark.rewrite.columnar.written_codec import codec_to_write
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, discard_files
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import WrittenFile
+
+_CRASHED_BY_SPARK = "Python worker exited unexpectedly"
+_ATTEMPTS = 4
+"""Of a task, by default: `spark.task.maxFailures`."""
 
 
 def fingerprint(files: Iterable[tuple[int, str]]) -> Fingerprint:
@@ -165,7 +176,13 @@ def rewrite_groups(
     here = partial(rewrite_task, most_decoded_bytes=MOST_DECODED_BYTES)
     # The size of delete files is not among the input bytes.
     in_driver = None if deletes.files else InDriver(rows * len(table.types), here)
-    texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, in_driver)
+    try:
+        texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, in_driver)
+    except JVM_ERRORS as why:
+        if not (crash := _crash(why)):
+            raise
+        discard_files(table.java, [of_attempt(o.location, n) for o in outputs for n in range(_ATTEMPTS)])
+        raise NotColumnarError(crash) from why
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         discard_files(table.java, [r.path for r in results])
@@ -186,6 +203,11 @@ def rewrite_groups(
     written = list(zip(outputs, results, strict=True))
     sample = compare_sample(bridge, table, planned, deletes, written, draw)
     return replace(result, difference=sample.difference, sample=sample.text)
+
+
+def _crash(error: BaseException) -> str:
+    """What the error says if a task has ended its process, as C++ does without memory, else ""."""
+    return next((text for _, text in causes(error) if any(c in text for c in (CRASHED, _CRASHED_BY_SPARK))), "")
 
 
 def wrong_file(batch: Batch, problem: str) -> RefusedError:

@@ -21,9 +21,12 @@ ENVIRONMENT = {
     "MIMALLOC_PURGE_DELAY": "60000",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
+    "MALLOC_ARENA_MAX": "1",
 }
 """The workers keep freed memory for their next task. By default it is returned and faulted in again, which costs a fifth of
-the CPU of a task of tiny files."""
+the CPU of a task of tiny files. With an arena for each thread a task needs 64 MiB more of the address space that
+`spark.executor.pyspark.memory` bounds."""
+CRASHED = "a worker process has ended in a task by itself"
 _END_SECONDS = 2.0
 """How long the parent takes to say how a worker has ended."""
 
@@ -71,7 +74,7 @@ class _Worker:
         # Without an answer the parent was killed, too.
         if signals in (b"", bytes([signal.SIGKILL]), bytes([signal.SIGTERM])):
             return WorkerLostError(WORKER_KILLED)
-        return WorkerLostError(f"a worker process has ended in a task by itself (signal {signals[0]})")
+        return WorkerLostError(f"{CRASHED} (signal {signals[0]})")
 
 
 class WorkerParent:
