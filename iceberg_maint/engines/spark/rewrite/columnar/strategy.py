@@ -207,7 +207,7 @@ def rewrite_groups(
 
 def _crash(error: BaseException) -> str:
     """What the error says if a task has ended its process, as C++ does without memory, else ""."""
-    return next((text for _, text in causes(error) if any(c in text for c in (CRASHED, _CRASHED_BY_SPARK))), "")
+    return next((text for _, text in causes(error) if CRASHED in text or _CRASHED_BY_SPARK in text), "")
 
 
 def wrong_file(batch: Batch, problem: str) -> RefusedError:
