@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from iceberg_maint.columnar import encode
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.encode import _batch_rows
-from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
+from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.parquet.thrift import BINARY, I64, LIST, TRUE, Struct
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import page_splice
@@ -384,6 +384,29 @@ def test_interrupted_splice_leaves_no_output(task: RewriteTask, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         rewrite(task)
     assert not Path(task.output_path).exists()
+
+
+@pytest.mark.parametrize("damage", ["levels", "size"])
+def test_page_whose_header_states_what_arrow_ignores_is_encoded(tmp_path: Path, damage: str) -> None:
+    """No checksum covers a header. DuckDB refuses these."""
+    schema = schema_of(field(1, "id", "long"))
+    options = {**PLAIN, "compression": "none", "use_dictionary": False}
+    files = [
+        write_file(tmp_path, f"{k}.parquet", schema, [{"id": n} for n in range(30_000)], **options)
+        for k in range(2)
+    ]
+    contents = bytearray(Path(files[1].path).read_bytes())
+    chunk = ParquetBytes.of(pa.py_buffer(bytes(contents))).chunk(0, 0)
+    start = get(get(chunk.offset_index or {}, 1)[1][0], 1)
+    # Thrift writes a difference of field numbers and a type, then twice the number: the levels are RLE (3).
+    place = contents.index(b"\x15\x06\x15\x06", start) + 3 if damage == "levels" else start + 3
+    task = task_of(tmp_path, schema, files, splice=True, encoding=Encoding("uncompressed"))
+    assert rewrite(task).spliced == (1,)
+    contents[place] ^= 16
+    Path(files[1].path).write_bytes(contents)
+    result = rewrite(replace(task, output_path=f"{task.output_path}.damaged"))
+    assert (result.proof.difference, result.spliced) == ("", ())
+    assert pq.read_table(result.path).column("id").to_pylist() == [*range(30_000), *range(30_000)]
 
 
 def test_page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum(

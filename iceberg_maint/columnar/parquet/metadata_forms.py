@@ -58,7 +58,7 @@ FOOTER = Form(
         4: ListOf((STRUCT,), Form("row group", {1: ListOf((STRUCT,), _CHUNK), 2: INTEGERS, 3: INTEGERS})),
     },
 )
-_DATA_PAGE = Form("data page", {1: INTEGERS, 2: INTEGERS})
+_DATA_PAGE = Form("data page", dict.fromkeys((1, 2, 3, 4), INTEGERS))
 _DATA_PAGE_OF_VERSION_2 = Form("data page", {1: INTEGERS, 4: INTEGERS})
 PAGE_HEADER = Form(
     "page header",

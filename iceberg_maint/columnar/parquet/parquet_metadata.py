@@ -21,6 +21,8 @@ BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
 PLAIN = 0
 # Encodings of data pages that need a dictionary.
 _RLE_DICTIONARY = 8
+_LEVEL_ENCODINGS = frozenset({3, 4})
+"""RLE and BIT_PACKED."""
 DICTIONARY_ENCODINGS = frozenset({2, _RLE_DICTIONARY})
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 _DECIMAL = 5
@@ -248,9 +250,11 @@ class Chunk:
     def pages(self, contents: memoryview | None = None, *, with_dictionary: bool = False) -> tuple[Page, ...]:
         """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. With
         `with_dictionary`, the first page may be one. Raises MetadataError for a page that is or needs a dictionary
-        otherwise, pages that do not fill the chunk, and metadata that state another place or other encodings of the pages."""
+        otherwise, pages that do not fill the chunk, and metadata that state another place, other encodings or other sizes of
+        the pages. Arrow ignores some of that, and other readers do not."""
         data = self.pages_bytes if contents is None else contents
         position, end = 0, self.size
+        uncompressed_bytes = 0
         has_dictionary = False
         found: list[Page] = []
         encodings: set[int | None] = set()
@@ -266,15 +270,20 @@ class Chunk:
             encoding = None if detail is None else get(detail, 2 if kind == DATA_PAGE else 4)
             if encoding in DICTIONARY_ENCODINGS and not has_dictionary:
                 raise MetadataError("a data page needs a dictionary")
+            uncompressed_bytes += reader.position - position + get(header, 2)
             finish = reader.position + get(header, 3)
             if not reader.position <= finish <= end:
                 raise MetadataError("a page ends after its chunk")
+            if kind == DATA_PAGE and not {get(detail, 3), get(detail, 4)} <= _LEVEL_ENCODINGS:
+                raise MetadataError("the levels of a page have an encoding that no reader knows")
             if detail is not None:
                 found.append(Page(self.start + position, finish - position, get(detail, 1)))
                 encodings.add(_RLE_DICTIONARY if encoding in DICTIONARY_ENCODINGS else encoding)
             position = finish
         if sum(p.values for p in found) != self.values:
             raise MetadataError("the pages of a chunk have another number of values than its metadata")
+        if uncompressed_bytes != get(self.metadata, 6):
+            raise MetadataError("the pages of a chunk have other uncompressed bytes than its metadata")
         self._check_places(found, has_dictionary=has_dictionary)
         # Readers skip row groups by the dictionary if all pages are stated to have it.
         if any(not encodings <= stated for stated in self._stated_encodings()):

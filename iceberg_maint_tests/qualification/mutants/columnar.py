@@ -146,6 +146,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("null counts of pages are not compared", INDEX, "if null_count is not None and null_count != found.nulls and not leaf.repeated:", "if False:", WRONG + ENTRIES),
     Mutant("pages of nulls are not compared", INDEX, "if (is_null == TRUE) == has_values and (has_values or not leaf.repeated):", "if False:", WRONG + ENTRIES),
     Mutant("the page index of encoded columns is not compared", COMPARE, "if difference := index_difference(place, chunk, leaf, group.num_rows, parts):", "if difference := '':", BOUNDS + ENTRIES),
+    Mutant("encodings of the levels of a page are not compared", "columnar/parquet/parquet_metadata.py", "if kind == DATA_PAGE and not {get(detail, 3), get(detail, 4)} <= _LEVEL_ENCODINGS:", "if False:", pages("page_whose_header_states_what_arrow_ignores_is_encoded")),
+    Mutant("uncompressed sizes of pages are not compared", "columnar/parquet/parquet_metadata.py", "if uncompressed_bytes != get(self.metadata, 6):", "if False:", pages("page_whose_header_states_what_arrow_ignores_is_encoded")),
     Mutant("zeros have no sign in bounds", "columnar/read/leaves.py", "return (value, not np.signbit(value)) if isinstance(value, float) else value", "return value", pages("metrics_of_copied_floats_are_those_of_encoded_ones")),
     Mutant("columns with NaN state bounds", ENCODER, " if without else None", " and None", rewrite("filter_finds_nan_that_a_rewrite_leaves_among_small_numbers")),
     Mutant("pages without a row are written", INDEX, "if leaf.repeated and _has_empty_page(chunk, rows):", "if False:", rewrite("list_of_which_arrow_writes_a_page_without_a_row_is_unsupported")),
