@@ -14,6 +14,7 @@ from typing import Any
 from iceberg_maint.columnar.parquet.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.splice.splice_rules import CODECS
 from iceberg_maint.columnar.storage import FileRange, Storage
+from iceberg_maint.columnar.task import WrongInputError
 from iceberg_maint.core.model.columns import codec_of, writes_parquet
 from iceberg_maint.core.planning.work import InputFile
 from iceberg_maint.engines.spark.rewrite.columnar.file_io_settings import NotColumnarError, io_of
@@ -29,8 +30,8 @@ _COLUMNS, _CODEC, _COMPRESSED_BYTES = 1, 4, 7
 def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
     """Returns Iceberg's name of the codec, in lower case; "" if the table writes another format than Parquet.
 
-    Reads the footers of the largest three files if the table declares none. If they cannot be read, or most of their bytes
-    have a codec that not every writer has, returns Iceberg's default.
+    Reads the footers of the largest three files if the table declares none. If they cannot be read, which the rewrite
+    then says, or most of their bytes have a codec that not every writer has, returns Iceberg's default.
     """
     properties = dict(java_table.properties())
     if not writes_parquet(properties):
@@ -43,7 +44,7 @@ def codec_to_write(java_table: Any, files: Iterable[InputFile]) -> str:
         storage = Storage(io_of(java_table, [f.path for f in largest]) or {})
         for file in largest:
             byte_counts += _bytes_by_codec(FileRange(storage, file.path, file.size_bytes, hold=False))
-    except (NotColumnarError, MetadataError, OSError, ValueError):
+    except (NotColumnarError, MetadataError, WrongInputError, OSError, ValueError):
         return _ICEBERG_DEFAULT
     return _NAMES.get(max(byte_counts, key=byte_counts.__getitem__, default=-1), _ICEBERG_DEFAULT)
 
