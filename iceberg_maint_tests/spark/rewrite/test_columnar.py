@@ -313,6 +313,13 @@ def aborting(task: str, attempt: int) -> str:
     os.abort()
 
 
+def lost_by_spark(_task: str, _attempt: int) -> str:
+    """A task that fails as Spark's do whose worker has ended."""
+    raise RuntimeError(
+        "Job aborted: Python worker exited unexpectedly (crashed). Consider setting a configuration"
+    )
+
+
 def lying(task: str, attempt: int) -> str:
     """A task that has read fewer rows than its files have."""
     result = worker.TaskResult.of_text(worker.rewrite_task(task, attempt))
@@ -386,7 +393,14 @@ def test_batch_planned_as_columnar_is_native_once_the_policy_says_so(
 
 
 @pytest.mark.parametrize(
-    ("task", "end"), [(aborting, "signal 6"), pytest.param(dying, "signal 0", marks=pytest.mark.variant)]
+    ("task", "end"),
+    [
+        (aborting, "a worker process has ended in a task by itself (signal 6)"),
+        (lost_by_spark, "Python worker exited unexpectedly"),
+        pytest.param(
+            dying, "a worker process has ended in a task by itself (signal 0)", marks=pytest.mark.variant
+        ),
+    ],
 )
 def test_batch_whose_task_ends_its_process_is_written_by_native_with_a_note(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, task: Any, end: str
@@ -397,10 +411,7 @@ def test_batch_whose_task_ends_its_process_is_written_by_native_with_a_note(
     before = len(list(folder.rglob("*.parquet")))
     monkeypatch.setattr(strategy, "rewrite_task", task)
     written = shop.engine.write(batch, COLUMNAR)
-    assert (written.proof.equal, written.note) == (
-        True,
-        f"written by native: a worker process has ended in a task by itself ({end})",
-    )
+    assert (written.proof.equal, written.note) == (True, f"written by native: {end}")
     assert len(list(folder.rglob("*.parquet"))) == before + len(written.files)
     assert shop.commit(batch, written).status is CommitStatus.COMMITTED
 

@@ -207,7 +207,9 @@ def rewrite_groups(
 
 def _crash(error: BaseException) -> str:
     """What the error says if a task has ended its process, as C++ does without memory, else ""."""
-    return next((text for _, text in causes(error) if CRASHED in text or _CRASHED_BY_SPARK in text), "")
+    texts = [text for _, text in causes(error)]
+    by_spark = _CRASHED_BY_SPARK if any(_CRASHED_BY_SPARK in text for text in texts) else ""
+    return next((text for text in texts if text.startswith(CRASHED)), by_spark)
 
 
 def wrong_file(batch: Batch, problem: str) -> RefusedError:
