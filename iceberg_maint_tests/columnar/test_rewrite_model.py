@@ -14,7 +14,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -131,6 +130,8 @@ def drawn_files(draw: st.DrawFn) -> list[DrawnFile]:
 @pytest.mark.parametrize("mode", [NONE, PAGES, ROW_GROUPS], ids=["encoded", "pages", "row groups"])
 @pytest.mark.parametrize("lineage", [True, False], ids=["v3", "v2"])
 def test_rows_of_a_rewrite_and_their_lineage_are_those_of_its_inputs(mode: int, lineage: bool) -> None:
+    import duckdb  # not in the environment of the fast tests, which import this module
+
     counts: Counter[str] = Counter()
 
     @settings(max_examples=examples(300), deadline=None)
