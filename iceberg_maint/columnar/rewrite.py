@@ -46,7 +46,7 @@ def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> Rewrite
 
     If the rows fit `memory_limit_bytes`, they are decoded together (table mode). Otherwise one row group is held at a time
     (streaming mode). If the process has no memory for that, the task runs once more, in streaming mode with less. Raises
-    UnsupportedColumnError before it writes, WrongInputError if an input does not hold what the task states, MemoryError if the
+    UnsupportedColumnError, WrongInputError if an input does not hold what the task states, MemoryError if the
     second run has no memory either. An output file that is left behind by an error is deleted.
 
     With `most_decoded_bytes`, raises DecodedSizeError before it decodes if the rows may take more, MetadataError for a

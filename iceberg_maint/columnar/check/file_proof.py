@@ -204,7 +204,7 @@ class Comparison:
             self.totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:
                 return f"{place}: the footer states {stated.values} values; the rows have {rows.values}"
-            # A column with NaN has no statistics.
+            # A column of floats has no statistics if one of its row groups has NaN.
             is_stated = chunk.is_stats_set or leaf.primitive.base not in FLOATS
             if is_stated and stated.nulls != rows.nulls:
                 return f"{place}: the footer states {stated.nulls} nulls; the rows have {rows.nulls}"
