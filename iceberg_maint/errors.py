@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
 
 LOST_FILE_FIX = (
     "restore the file from a version or a backup of the store, or roll the table back to a snapshot that does not need "
-    "it. Do not remove it from the table: that deletes its rows."
+    "it. Do not remove it from the table: with a data file that deletes rows, with a delete file it brings rows back."
 )
 """The fix of a data or delete file that is missing or damaged."""
 WRONG_COUNT_FIX = (
@@ -95,6 +95,11 @@ DELETE_AGAIN = (
     "remove the delete file from the table, and have the engine that wrote it delete its rows again."
 )
 """The fix of a delete file that readers apply in two ways."""
+VECTOR_AGAIN = (
+    "remove this vector from the table, but not the others of its file, and have the engine that wrote it delete its rows "
+    "again."
+)
+"""The fix of a deletion vector that Iceberg does not read. One Puffin file has the vectors of many data files."""
 
 
 def wrong_count(path: str, rows: int, stated: int) -> str:
@@ -105,7 +110,7 @@ def wrong_count(path: str, rows: int, stated: int) -> str:
 def wrong_vector(place: str, positions: int, stated: int) -> str:
     """The sentence and the fix of a deletion vector with another number of positions than its manifest entry states. Its
     checksum is right, so no other copy of it is better, and Iceberg reads no row of its data file."""
-    return f"{place} has {positions} positions; its manifest states {stated}. Fix: {DELETE_AGAIN}"
+    return f"{place} has {positions} positions; its manifest states {stated}. Fix: {VECTOR_AGAIN}"
 
 
 def names_another_file(path: str, found: str, stated: str) -> str:

@@ -237,7 +237,7 @@ def test_deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused(tmp_pat
     torn = good[:-1] + bytes([good[-1] ^ 1])
     for blob, count, words in (
         (torn, 1, "wrong checksum"),
-        (good, 2, "has 1 positions; its manifest states 2. Fix: remove the delete file"),
+        (good, 2, "has 1 positions; its manifest states 2. Fix: remove this vector"),
     ):
         path = tmp_path / f"{count}.puffin"
         path.write_bytes(blob)

@@ -284,6 +284,20 @@ APPLYING = (
         ),
     ),
     Regression(
+        "transform-bound-to-the-identity-of-its-column",
+        "apache/iceberg#15502",
+        "A column was a partition value itself and is transformed now. Iceberg compares the result of the transform with "
+        "the old value, and a partition of the new spec cannot be planned",
+        "Scans are not pruned by a transform of a column that is a partition value of another spec",
+        off(
+            "engines/spark/scan/scan.py",
+            'if field.transform != "identity" and field.source_id in identities:',
+            "if False:",
+            "spark/scan/test_staging.py::test_partitions_filter_of_a_transform_after_the_identity_of_its_column_selects_the_files_of_"
+            "its_partition[string-values0-bucket(4, p)]",
+        ),
+    ),
+    Regression(
         "examined-file-registered-again",
         "reproduced on Iceberg 1.12 (`add_files`, undelete recipes)",
         "A data file is removed and registered again while positions to delete are computed for it. The new "

@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.engines.spark.write_failures import file_with_unreadable_bounds
-from iceberg_maint.errors import DELETE_AGAIN, WRONG_COUNT_FIX, RefusedError
+from iceberg_maint.errors import DELETE_AGAIN, VECTOR_AGAIN, WRONG_COUNT_FIX, RefusedError
 from iceberg_maint_tests.support.spark.entries import stating
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, planned, table
@@ -231,5 +231,5 @@ def test_deletion_vector_with_another_number_of_positions_is_named_with_a_fix_of
         shop.engine.write(batch, policy)
     assert str(refused.value) == (
         f"ICM-101 {name}: The deletion vector in {vector.location()} at {vector.contentOffset()} has 1 positions; its "
-        f"manifest states 2. Fix: {DELETE_AGAIN}"
+        f"manifest states 2. Fix: {VECTOR_AGAIN}"
     )

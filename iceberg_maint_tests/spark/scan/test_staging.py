@@ -223,6 +223,34 @@ def test_partitions_filter_finds_every_file_of_its_partition_for_every_transform
         assert group.tasks.size() == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "transform"),
+    [
+        ("string", ("'a'", "'b'"), "bucket(4, p)"),
+        ("string", ("'a'", "'b'"), "truncate(1, p)"),
+        ("bigint", ("0", "7"), "bucket(4, p)"),
+        ("binary", ("X'00'", "X'03'"), "bucket(4, p)"),
+        ("timestamp", ("timestamp'2024-01-01 00:00:00'", "timestamp'1969-12-31 23:00:00'"), "hours(p)"),
+        ("date", ("date'2024-01-01'", "date'1969-12-31'"), "years(p)"),
+    ],
+)
+def test_partitions_filter_of_a_transform_after_the_identity_of_its_column_selects_the_files_of_its_partition(
+    shop: Workshop, kind: str, values: tuple[str, str], transform: str
+) -> None:
+    name = shop.new_name("staging")
+    shop.sql(f"create table {name} (id int, p {kind}) using iceberg partitioned by (p)")
+    rows = f"insert into {name} values (1, {values[0]}), (2, {values[1]})"
+    shop.sql(rows)
+    shop.sql(f"alter table {name} replace partition field p with {transform}")
+    shop.sql(rows)
+    partitions = shop.batch(name).partitions
+    assert len(partitions) == 4
+    for batch in (shop.batch(name, partitions=[key]) for key in partitions):
+        table = load_planned_table(shop.bridge, batch)
+        [group] = plan_tasks(shop.bridge, table, batch)
+        assert [str(t.file().location()) for t in shop.bridge.iterate(group.tasks)] == sorted(batch.paths())
+
+
 def test_plan_tasks_filter_that_drops_a_planned_file_is_not_trusted(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

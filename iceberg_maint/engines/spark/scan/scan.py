@@ -236,9 +236,11 @@ def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, Partitio
 def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
     """A Java expression that is true for every row of the batch's partitions; None if there is none.
 
-    It consists of typed values and transform terms. No value becomes text of a query.
+    It consists of typed values and transform terms. No value becomes text of a query. A transform of a column that is a
+    partition value of another spec is left out: Iceberg compares its result with that value (apache/iceberg#15502).
     """
     specs = partition_specs(bridge, table)
+    identities = {f.source_id for spec in specs.values() for f in spec.fields if f.transform == "identity"}
     schema = _bound_schema(bridge, table, batch.snapshot_id)
     expressions = bridge.iceberg.expressions.Expressions
     batch_filter = None
@@ -246,6 +248,8 @@ def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
         spec_id, values = decode_partition(key, specs, FIRST_SPEC_ID)
         partition = None
         for field, value in zip(specs[spec_id].fields, values, strict=True):
+            if field.transform != "identity" and field.source_id in identities:
+                continue
             name = schema.findColumnName(field.source_id)
             term = None if name is None else _predicate(expressions, str(name), field, value)
             if term is not None:
