@@ -30,13 +30,14 @@ def first_error(errors: ValidationError) -> ConfigurationError:
     if error["type"] in _KIND_ERRORS:
         return _kind_error(where, error["input"])
     is_reference = any(part in _UNION_BRANCHES for part in error["loc"])
-    rule = "text, or {env: NAME}" if is_reference else _rule(parts, error["type"])
+    words = error.get("ctx", {}).get("expected", "text")
+    rule = "text, or {env: NAME}" if is_reference else _rule(parts, error["type"], words)
     shown = type_name(error["input"]) if is_reference else _shown(error["input"], error["type"])
     return ConfigurationError("ICM-100", f"{where} is {shown}. It must be {rule}.", f"set {where} to {rule}.")
 
 
 _KIND_ERRORS = ("union_tag_not_found", "union_tag_invalid", "model_attributes_type")
-_KIND = re.compile(r"[a-z]{1,16}")
+_WORD = re.compile(r"[a-z_]{1,16}")
 
 
 def _kind_error(where: str, value: object) -> ConfigurationError:
@@ -50,26 +51,28 @@ def _kind_error(where: str, value: object) -> ConfigurationError:
     if "kind" not in value:
         return ConfigurationError("ICM-100", f"{where}.kind is missing.", f"set {where}.kind to {kinds}.")
     kind = value["kind"]
-    shown = repr(kind) if isinstance(kind, str) and _KIND.fullmatch(kind) else type_name(kind)
+    shown = repr(kind) if isinstance(kind, str) and _WORD.fullmatch(kind) else type_name(kind)
     return ConfigurationError(
         "ICM-100", f"{where}.kind is {shown}. It must be {kinds}.", f"set {where}.kind to {kinds}."
     )
 
 
-def _rule(parts: list[str], kind: str) -> str:
-    """What the values of a setting must be: its own rule, else its type."""
+def _rule(parts: list[str], kind: str, words: str) -> str:
+    """What the values of a setting must be: its own rule, else its type, else its words."""
     field = section_at(parts[:-1]).model_fields.get(parts[-1])
     own = None if field is None else field.description
-    return own or _RULES.get(kind, "text")
+    return own or _RULES.get(kind, words)
 
 
 def _shown(value: object, kind: str) -> str:
     """The value as the message has it. Text may be a secret in the wrong place: it is shown only if a number or flag was
-    expected, and if it is a short number with a unit or the word of a flag. Else the message has its type."""
-    is_scalar = isinstance(value, (bool, int, float)) or (
-        kind in _SCALARS and (value is None or (isinstance(value, str) and _HARMLESS.fullmatch(value)))
+    expected, and if it is a short number with a unit or the word of a flag, or if one of some words was expected, and it
+    is a word. Else the message has its type."""
+    form = _WORD if kind == "literal_error" else _HARMLESS if kind in _SCALARS else None
+    is_shown = isinstance(value, (bool, int, float)) or (
+        form is not None and (value is None or (isinstance(value, str) and form.fullmatch(value) is not None))
     )
-    return yaml_repr(value) if is_scalar else type_name(value)
+    return yaml_repr(value) if is_shown else type_name(value)
 
 
 _SCALARS = ("int_type", "float_type", "bool_type", "int_from_float")

@@ -18,6 +18,7 @@ LAKE: dict[str, Any] = {"type": "jdbc", "uri": "sqlite:////x/c.db", "warehouse":
 EMAIL = {"kind": "email", "host": "h", "sender": "a@b.c", "to": ["a@b.c"]}
 SECTIONS: dict[str, dict[str, Any]] = {
     "catalogs.lake": {**LAKE, "read_timeout_seconds": 1},
+    "spark": {},
     "telemetry": {},
     "telemetry.dogstatsd": {},
     "audit": {"location": "file:///x/audit"},
@@ -132,3 +133,12 @@ def test_text_is_shown_only_where_it_is_no_secret(value: object, shown: str) -> 
 def test_setting_that_may_hold_a_secret_shows_no_value() -> None:
     with pytest.raises(ConfigurationError, match=r"catalogs\.lake\.uri is a list\. It must be text, or"):
         load("catalogs.lake.uri", ["hunter2"])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("sometimes", "'sometimes'"), ("Always", "text"), (True, "true")]
+)
+def test_setting_of_a_few_words_is_refused_with_them(value: object, shown: str) -> None:
+    assert refusal("spark.start", value) == (
+        f"ICM-100 spark.start is {shown}. It must be 'always' or 'when_needed'. Fix: set spark.start to 'always' or 'when_needed'."
+    )

@@ -87,6 +87,16 @@ def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
     assert (found == str(os.getpid()), found == "a worker") == (here, not bridge.is_local)
 
 
+@pytest.mark.parametrize("size", ["2g", "2048m", "2048"])
+def test_declared_memory_is_read_as_spark_reads_it(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    monkeypatch.setattr(Bridge, "conf", lambda _self: {job.MEMORY_SETTING: size})
+    bridge = Bridge(spark)
+    text = f"spark.executor.pyspark.memory is 2048 MiB for {bridge.parallelism} cores"
+    assert job.declared_memory(bridge) == text
+
+
 def test_tasks_of_an_object_store_run_in_workers(spark: Any) -> None:
     # Arrow's S3 client holds up the end of its process until a request that was left behind is answered.
     [found] = run_tasks(Bridge(spark), attempt_with_io, ["a"], [1], {"s3.region": "x"}, InDriver(1))

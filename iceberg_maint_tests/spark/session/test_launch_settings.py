@@ -22,6 +22,7 @@ from iceberg_maint.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, Ic
 from iceberg_maint.wiring.adapters import build
 
 MEMORY, EXECUTOR = "spark.driver.memory", "spark.executor.memory"
+WORKERS = "spark.executor.pyspark.memory"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,16 @@ def test_master_of_a_known_form_is_accepted(master: str) -> None:
 
 @pytest.mark.parametrize(
     "master",
-    ["sprk://h:7077", "spark://h", "spark://a:7077,b", "yarn-client", "mesos://h:5050", "local[x]", ""],
+    [
+        "sprk://h:7077",
+        "spark://h",
+        "spark://a:7077,b",
+        "yarn-client",
+        "mesos://h:5050",
+        "local[x]",
+        "local[0]",
+        "",
+    ],
 )
 def test_master_of_another_form_is_refused_by_its_setting(master: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
@@ -62,10 +72,13 @@ def test_master_of_another_form_is_refused_by_its_setting(master: str) -> None:
         (MEMORY, "2 gigs", "It must be a whole number and one of k, m, g, t, as 2g"),
         (MEMORY, "2gb", "It must be a whole number and one of k, m, g, t, as 2g"),
         (MEMORY, "2048", "It must be a whole number and one of k, m, g, t, as 2g"),
-        (MEMORY, "449m", "Spark needs 450m at least to start"),
+        (MEMORY, "479m", "Spark needs 480m at least"),
         (EXECUTOR, "4gb!", "It must be a whole number and a unit, as 4g"),
         (EXECUTOR, "1.5g", "It must be a whole number and a unit, as 4g"),
-        (EXECUTOR, "4", "Spark needs 450m at least to start"),
+        (EXECUTOR, "4", "Spark needs 480m at least"),
+        (WORKERS, "2gig", "It must be a whole number and a unit, as 4g"),
+        (WORKERS, "-1g", "It must be a whole number and a unit, as 4g"),
+        (WORKERS, "511m", "Spark needs 512m at least"),
     ],
 )
 def test_memory_with_which_spark_does_not_start_is_refused_with_the_rule(
@@ -78,7 +91,14 @@ def test_memory_with_which_spark_does_not_start_is_refused_with_the_rule(
 
 @pytest.mark.parametrize(
     ("key", "size"),
-    [(MEMORY, "450m"), (MEMORY, "2G"), (EXECUTOR, "4096"), (EXECUTOR, "4gb"), (EXECUTOR, "1t")],
+    [
+        (MEMORY, "480m"),
+        (MEMORY, "2G"),
+        (EXECUTOR, "4096"),
+        (EXECUTOR, "4gb"),
+        (WORKERS, "512"),
+        (WORKERS, "1t"),
+    ],
 )
 def test_memory_that_spark_reads_is_accepted(key: str, size: str) -> None:
     check_launch("local[2]", {key: size})

@@ -78,14 +78,17 @@ def _refused(what: str, fix: str = _FIX) -> RefusedError:
     return RefusedError("ICM-164", f"{what} {_REASON}", fix)
 
 
-SMALLEST_HEAP_MIB = 450
-"""Spark starts with no smaller heap: one and a half times the 300 MiB that it reserves."""
+SMALLEST_HEAP_MIB = 480
+"""Spark starts with no smaller heap: Java states a thirtieth less than its heap as the most that it uses, and Spark demands
+450 MiB of that, one and a half times what it reserves."""
+LEAST_WORKERS_MIB = 512
+"""A Python worker of one core runs in no less: the interpreter, and the smallest task."""
 PROBE_SECONDS = 5.0
 LEAST_SCRATCH_BYTES = 16 * 1024 * 1024
 _MIB = 1024 * 1024
 
 _MASTER = re.compile(
-    r"local(\[(\d+|\*)(, ?\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"
+    r"local(\[(0*[1-9]\d*|\*)(, ?\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"
 )
 _UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}
 # The size of the driver is an argument of Java, which takes one letter and counts bytes without it.
@@ -93,20 +96,26 @@ _DRIVER_SIZE, _EXECUTOR_SIZE = (
     re.compile(r"(\d+)([kmgt])", re.IGNORECASE),
     re.compile(r"(\d+)(?:([kmgtp])b?)?", re.IGNORECASE),
 )
+_SIZES = (
+    ("spark.driver.memory", _DRIVER_SIZE, "a whole number and one of k, m, g, t, as 2g", SMALLEST_HEAP_MIB),
+    ("spark.executor.memory", _EXECUTOR_SIZE, "a whole number and a unit, as 4g", SMALLEST_HEAP_MIB),
+    ("spark.executor.pyspark.memory", _EXECUTOR_SIZE, "a whole number and a unit, as 4g", LEAST_WORKERS_MIB),
+)
 _YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def check_launch(master: str, conf: Mapping[str, str]) -> None:
-    """Raises ConfigurationError ICM-100 for a master of no known form, and for a memory that Java does not read or with
-    which Spark does not start."""
+    """Raises ConfigurationError ICM-100 for a master of no known form, and for a memory that Java or Spark does not read or
+    with which Spark does not start."""
     if not master.startswith("sc://") and not _MASTER.fullmatch(master):
         raise ConfigurationError(
             "ICM-100",
             f"spark.master is '{master}'. It must be local[n], spark://host:port, k8s://address or yarn.",
             "correct spark.master.",
         )
-    _check_size("spark.driver.memory", conf, _DRIVER_SIZE, "a whole number and one of k, m, g, t, as 2g")
-    _check_size("spark.executor.memory", conf, _EXECUTOR_SIZE, "a whole number and a unit, as 4g")
+    for key, form, rule, least_mib in _SIZES:
+        if (value := conf.get(key)) is not None:
+            _check_size(key, value, form, rule, least_mib)
 
 
 def check_launch_environment(master: str, environ: Mapping[str, str]) -> None:
@@ -153,10 +162,7 @@ def check_scratch(folders: Iterable[str]) -> None:
             )
 
 
-def _check_size(key: str, conf: Mapping[str, str], form: re.Pattern[str], rule: str) -> None:
-    value = conf.get(key)
-    if value is None:
-        return
+def _check_size(key: str, value: str, form: re.Pattern[str], rule: str, least_mib: int) -> None:
     match = form.fullmatch(value.strip())
     if match is None:
         raise ConfigurationError(
@@ -164,9 +170,9 @@ def _check_size(key: str, conf: Mapping[str, str], form: re.Pattern[str], rule: 
             f"spark.conf.{key} is '{value}'. It must be {rule}.",
             f"correct {key} under spark.conf.",
         )
-    if int(match[1]) * _UNITS_KIB[(match[2] or "m").lower()] < SMALLEST_HEAP_MIB * 1024:
+    if int(match[1]) * _UNITS_KIB[(match[2] or "m").lower()] < least_mib * 1024:
         raise ConfigurationError(
             "ICM-100",
-            f"spark.conf.{key} is '{value}'. Spark needs {SMALLEST_HEAP_MIB}m at least to start.",
+            f"spark.conf.{key} is '{value}'. Spark needs {least_mib}m at least.",
             f"raise {key} under spark.conf.",
         )

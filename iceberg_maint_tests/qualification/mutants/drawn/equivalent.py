@@ -213,7 +213,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "",
         '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
         '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1025**3, "p": 1024**4}',
-        "A size in t is only compared with 450 MiB: it is above that, or 0, with both.",
+        "A size in t is only compared with 480 MiB: it is above that, or 0, with both.",
     ),
     Equivalent(
         "engines/spark/rewrite/sort.py",
@@ -297,7 +297,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "",
         '_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
         '_UNITS_KIB = {"k": 1, "m": 1025, "g": 1024**2, "t": 1024**3, "p": 1024**4}',
-        "The sizes are only compared with 450 MiB: 449 such units stay below, 450 do not.",
+        "The sizes are only compared with 480 MiB: 479 such units stay below, 480 do not.",
     ),
     Equivalent(
         "engines/spark/rewrite/columnar/worker_process.py",

@@ -87,9 +87,10 @@ LEAST_SPARK_TASK_BYTES = 1024 * 1024
 WORKER_PYTHON = "spark.pyspark.python"
 
 MEMORY_SETTING = "spark.executor.pyspark.memory"
-DEFAULT_TASK_BYTES = 512 * 1024 * 1024
-LEAST_TASK_BYTES = 128 * 1024 * 1024
-INTERPRETER_BYTES = 384 * 1024 * 1024
+_MIB = 1024 * 1024
+DEFAULT_TASK_BYTES = 512 * _MIB
+LEAST_TASK_BYTES = 128 * _MIB
+INTERPRETER_BYTES = 384 * _MIB
 """Address space of a worker without a task: the interpreter and its libraries, of which 90 MB are resident. Spark limits
 address space."""
 
@@ -285,15 +286,15 @@ def task_bytes(declared: int, cores: int) -> int:
 def declared_memory(bridge: Bridge) -> str:
     """The setting of the workers' memory with its value."""
     declared, cores = _declared(bridge)
-    value = f"{declared} bytes for {cores} cores" if declared else "not set"
+    value = f"{declared // _MIB} MiB for {cores} cores" if declared else "not set"
     return f"{MEMORY_SETTING} is {value}"
 
 
 def _declared(bridge: Bridge) -> tuple[int, int]:
     """The bytes of `spark.executor.pyspark.memory`, 0 without it, and the cores that share them."""
     conf = bridge.conf()
-    size = bridge.jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
-    declared = int(size(conf[MEMORY_SETTING])) if MEMORY_SETTING in conf else 0
+    size_mib = bridge.jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb
+    declared = int(size_mib(conf[MEMORY_SETTING])) * _MIB if MEMORY_SETTING in conf else 0
     cores = bridge.parallelism if bridge.is_local else int(conf.get("spark.executor.cores", 1))
     return declared, cores
 
