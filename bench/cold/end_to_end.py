@@ -33,13 +33,16 @@ Costs = dict[str, list[Cost]]
 def main() -> int:
     """Prints a row for each table and variant, and one line of JSON for each table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tables", nargs="*", metavar="TABLE", default=[*KINDS, CDC])
-    parser.add_argument("--rounds", type=int, default=3)
+    names = ", ".join((*KINDS, CDC))
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", default=[*KINDS, CDC], help=f"of {names}; all by default"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="3 by default")
     parser.add_argument("--share", type=float, default=1.0, help="share of the files")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     given = parser.parse_args()
     if unknown := set(given.tables) - {*KINDS, CDC}:
-        parser.error(f"{min(unknown)} is no table. Fix: name one of {', '.join((*KINDS, CDC))}.")
+        parser.error(f"{min(unknown)} is no table. Fix: name one of {names}.")
     for name in given.tables:
         with tempfile.TemporaryDirectory(prefix="bench-cold-") as folder:
             costs = _costs(Path(folder), name, given)

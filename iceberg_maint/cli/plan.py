@@ -30,6 +30,7 @@ from iceberg_maint.core.planning.work import (
     RewriteDataFiles,
     RewriteManifests,
     RewritePositionDeleteFiles,
+    Strategy,
     table_work,
     writer_reason,
 )
@@ -265,7 +266,7 @@ def draw_plans(
         draw_grid(console, _BATCHES, rows[:SHOWN_BATCHES])
         draw_more(console, len(rows) - SHOWN_BATCHES)
     for line in dict.fromkeys(
-        f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
+        f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := _reason(batch))
     ):
         write(console, escape(line), "  ")
     for note in filter(None, notes):
@@ -324,6 +325,12 @@ def _row(plan: Plan, batch: Batch) -> list[str]:
         _files(batch),
         size(batch.input_bytes),
     ]
+
+
+def _reason(batch: Batch) -> str:
+    """Why Spark writes the rows of the batch; "" for other work."""
+    by_policy = "by rewrite_data_files.strategy" if batch.strategy is Strategy.NATIVE else ""
+    return writer_reason(batch.work) or by_policy
 
 
 def _files(batch: Batch) -> str:

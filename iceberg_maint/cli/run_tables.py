@@ -158,7 +158,7 @@ def _store_waits(results: Iterable[TableResult], context: Context) -> None:
 def _show(progress: RunProgress, event: Event) -> None:
     match event:
         case PlanReady():
-            progress.total(len(event.resumed) + len(event.plan.batches))
+            progress.add_steps(len(event.resumed) + len(event.plan.batches))
         case BatchStarted():
             files = f": {counted(event.batch.input_files, 'file')}" if event.batch.input_files else ""
             progress.note(f"{event.batch.operation}{files}")

@@ -345,7 +345,9 @@ def _ended_by(why: BaseException, results: Results) -> str:
     # Signals and Dagster's interrupts are no Exception.
     if isinstance(why, TableTimeout):
         return str(why)
-    cause = why.code if isinstance(why, IcebergMaintError) else type(why).__name__
+    cause = type(why).__name__
+    if isinstance(why, IcebergMaintError):
+        cause = f"{why.code} ({why.message.rstrip('.')})"
     end = f"ended by {cause}" if isinstance(why, Exception) else "stopped in order"
     if not total:
         return end

@@ -76,10 +76,16 @@ def work_of(outcome: OperationOutcome) -> str:
 
 
 def notes_of(outcome: OperationOutcome) -> list[str]:
-    """The notes of batches that succeeded, such as the strategy that was used instead, each with its number of batches: many
-    have the same one."""
-    notes = Counter(b.message for b in outcome.batches if b.outcome is OutcomeStatus.IMPROVED and b.message)
+    """The notes of batches that improved or rewrote data, such as the strategy that was used instead, each with its number of
+    batches: many have the same one."""
+    notes = Counter(b.message for b in outcome.batches if is_noted(outcome.operation, b) and b.message)
     return [f"{counted(batches, 'batch', 'batches')}: {note}" for note, batches in notes.items()]
+
+
+def is_noted(operation: Operation, batch: BatchOutcome) -> bool:
+    """Whether the message of a batch is a note on its success."""
+    is_data_commit = batch.outcome is OutcomeStatus.COMMITTED and operation in DATA_OPERATIONS
+    return batch.outcome is OutcomeStatus.IMPROVED or is_data_commit
 
 
 def _housekeeping(operation: Operation, batches: Sequence[BatchOutcome]) -> list[str]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
+from rich.console import Console
 
 from iceberg_maint.cli import COMMANDS, PYICEBERG, iceberg_maint, require_extra
 from iceberg_maint.cli.context import Session, most_severe_exit
@@ -210,6 +211,18 @@ def test_message_beside_a_progress_bar_begins_its_own_line(monkeypatch: pytest.M
         session.say("lake.db.t: ICM-128 lost.")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue().decode())
     assert "lake.db.t: ICM-128 lost." in re.split(r"[\r\n]+", shown)
+
+
+def test_progress_bar_counts_the_batches_of_all_operations() -> None:
+    out = io.StringIO()
+    with RunProgress(Console(file=out, force_terminal=True, width=80)) as progress:
+        progress.begin("lake.db.t", None)
+        for batches in (2, 1):
+            progress.add_steps(batches)
+            for _ in range(batches):
+                progress.step()
+        progress.note("removed")
+    assert re.findall(r"\d/\d", out.getvalue())[-1] == "3/3"
 
 
 @pytest.mark.parametrize(("installed", "found"), [(None, "no PyIceberg"), ("0.11.1", "PyIceberg 0.11.1")])

@@ -207,6 +207,11 @@ def test_figures_of_a_batch_add_up_over_the_partitions_of_the_batch(world: World
     files = [e.materialization.metadata.get("batch_input_files") for e in events]
     assert [None if f is None else f.value for f in files] == [16, None, 8]
     assert [e.materialization.metadata["batches"].value for e in events] == [1, 1, 1]
+    assert [e.materialization.metadata["strategy"].value for e in events] == [
+        "columnar",
+        "columnar",
+        "columnar",
+    ]
 
 
 def test_materialization_and_observation_show_the_cursor(world: World, sick: Table) -> None:

@@ -442,7 +442,7 @@ def test_plan_whose_files_are_refused_is_unsupported_backs_off_and_leaves_other_
     assert world.history("p=a") == PartitionHistory()
 
 
-def test_run_that_an_error_with_a_code_ends_is_recorded_with_the_code(
+def test_run_that_an_error_with_a_code_ends_is_recorded_with_code_and_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World("a")
@@ -454,7 +454,8 @@ def test_run_that_an_error_with_a_code_ends_is_recorded_with_the_code(
     with pytest.raises(IcebergMaintError, match="ICM-104"):
         world.run()
     (record,) = world.ledger.records.newest(str(TABLE), 10)
-    assert record.outcome.message == "ended by ICM-104: 0 of 1 partition done, the rest resumes"
+    text = "ended by ICM-104 (the catalog does not answer): 0 of 1 partition done, the rest resumes"
+    assert record.outcome.message == text
 
 
 def test_unequal_proof_commits_nothing() -> None:

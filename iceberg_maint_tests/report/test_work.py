@@ -69,9 +69,10 @@ def test_note_of_batches_that_succeeded_is_shown_once() -> None:
     assert "  b: base_to_swap_ms 9\n" in console.file.getvalue()
 
 
+@pytest.mark.parametrize("status", [OutcomeStatus.IMPROVED, OutcomeStatus.COMMITTED])
 @pytest.mark.parametrize("width", [80, 300])
-def test_note_of_a_batch_that_succeeded_is_part_of_the_history(width: int) -> None:
-    batches = (replace(BATCH, message="written by native: a column is INT96"), BATCH)
+def test_note_of_a_batch_that_succeeded_is_part_of_the_history(width: int, status: OutcomeStatus) -> None:
+    batches = (replace(BATCH, message="written by native: a column is INT96", outcome=status), BATCH)
     made = record(Operation.REWRITE_DATA_FILES)
     console = Console(file=io.StringIO(), width=width)
     draw_records(

@@ -34,7 +34,7 @@ from iceberg_maint.report.formatting import (
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
-from iceberg_maint.report.housekeeping_text import draw_housekeeping, notes_of, work_of
+from iceberg_maint.report.housekeeping_text import draw_housekeeping, is_noted, notes_of, work_of
 from iceberg_maint.report.report_page import failure_message
 
 SHOWN_PARTITIONS = 20
@@ -154,7 +154,7 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
     elif outcome.batches:
         seconds = duration(sum(b.seconds for b in outcome.batches))
         summary = work_of(outcome)
-        write(console, f"  {escape(escape_control_chars(summary))}, {seconds}", "    ")
+        write(console, f"  {escape(escape_control_chars(summary.removesuffix('.')))}, {seconds}", "    ")
     for b in outcome.batches:
         shown = {
             name: value for name, value in b.counts.items() if name != "base_to_swap_ms" or b.commit_tries > 1
@@ -164,7 +164,7 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
             write(console, f"  {b.batch_id}: {counts}", "    ")
         # Which guarantees held, and which engines did not take the batch, is said of a gain too.
         of_engines = b.engine or b.message.startswith(UNSUPPORTED_BY)
-        if b.message and (of_engines or b.outcome is not OutcomeStatus.IMPROVED) and b.message not in summary:
+        if b.message and (of_engines or not is_noted(outcome.operation, b)) and b.message not in summary:
             write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
     for note in notes_of(outcome):
         write(console, f"  {escape(note)}", "    ")

@@ -67,10 +67,11 @@ class RunProgress:
         self._progress.note = escape_control_chars(text)
         self._progress.refresh()
 
-    def total(self, count: int) -> None:
-        """Sets the number of steps."""
+    def add_steps(self, count: int) -> None:
+        """Raises the number of steps."""
         if self._task is not None:
-            self._progress.update(self._task, total=count)
+            before = self._progress.tasks[0].total or 0
+            self._progress.update(self._task, total=before + count)
 
     def step(self) -> None:
         """Advances the bar by one step."""

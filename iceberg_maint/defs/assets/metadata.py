@@ -163,6 +163,8 @@ def batch_metadata(
         data[f"{name}_before"] = value
         data[f"{name}_after"] = figures_after[name]
     proofs = [verdict_text(operations[b.batch_id], b.proof) for b in batches if b.proof is not None]
+    strategies = filter(None, (b.engine or (b.cost.strategy if b.cost else "") for b in batches))
+    notes = dict.fromkeys(b.message for b in batches if b.message)
     return data | {
         **_row_count(after, "dagster/partition_row_count"),
         "outcome": text_value(last.outcome.value),
@@ -173,6 +175,8 @@ def batch_metadata(
         "snapshot_before": text_value(str(first.snapshot_before)),
         "snapshot_after": text_value(str(last.snapshot_after)),
         "proof": text_value("; ".join(proofs) or "none"),
+        "strategy": text_value(", ".join(dict.fromkeys(strategies)) or "none"),
+        **({"notes": text_value("; ".join(notes))} if notes else {}),
         "run_id": text_value(run_id),
     }
 
