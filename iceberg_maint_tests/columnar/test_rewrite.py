@@ -480,6 +480,7 @@ def test_output_follows_the_encoding(tmp_path: Path) -> None:
     assert json.loads(footer.metadata[b"iceberg.schema"]) == json.loads(schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [1 << 30, 1 << 16], ids=["table", "streaming"])
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_filter_finds_nan_that_a_rewrite_leaves_among_small_numbers(
