@@ -200,6 +200,12 @@ def test_plan_changes_nothing(lake: Lake) -> None:
     assert lake.context.ledger.work.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
 
 
+def test_plan_names_a_native_rewrite_by_the_policy(lake: Lake) -> None:
+    native = lake("plan", "db.sick", "--set", "rewrite_data_files.strategy=native").stdout
+    assert "\nnative: by rewrite_data_files.strategy\n" in native
+    assert "by rewrite_data_files.strategy" not in lake("plan", "db.sick").stdout
+
+
 def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
     document = lake.json("plan", "db.sick", "--set", "mode=advise")
     assert document["executes"] is False
